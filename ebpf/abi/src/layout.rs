@@ -1,0 +1,86 @@
+//! Structure offsets that the agent hands to the kernel programs, by build-id.
+//!
+//! A kernel program finds its layout by the index in its attach cookie. Index 0 means "unknown
+//! build": the program then reports return codes and addresses only.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Number of layouts that can be in force at once; slot 0 is "unknown build".
+pub const LAYOUT_SLOTS: u32 = 16;
+
+/// Byte offsets inside NIXL's `nixlXferReqH` and `nixlAgentOptionalArgs`.
+///
+/// Source: measured on nixl-cu12 1.5.1 (build-id `c60ac851…`), confirmed in its disassembly.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable,
+)]
+#[repr(C)]
+pub struct NixlLayout {
+    /// 1 where the slot holds a layout, 0 where it is empty.
+    pub known: u32,
+    /// `remoteAgent`, a `std::string` of libstdc++'s new ABI: pointer, then length.
+    pub remote_agent: u32,
+    /// `notifMsg`, likewise.
+    pub notif: u32,
+    /// `hasNotif`, one byte, 0 or 1.
+    pub has_notif: u32,
+    /// `backendOp`, `i32`: 0 read, 1 write.
+    pub op: u32,
+    /// `status`, `i32`: 1 in progress, 0 done, negative on error, -1 not posted.
+    pub status: u32,
+    /// `telemetry.totalBytes`, `u64`, in bytes.
+    pub total_bytes: u32,
+    /// `telemetry.descCount`, `u64`.
+    pub desc_count: u32,
+}
+
+/// Lowest value of NIXL's `nixl_status_t` (`NIXL_ERR_NO_TELEMETRY`).
+pub const NIXL_STATUS_MIN: i32 = -12;
+/// Highest value of NIXL's `nixl_status_t` (`NIXL_IN_PROG`).
+pub const NIXL_STATUS_MAX: i32 = 1;
+/// `NIXL_IN_PROG`: the transfer is under way.
+pub const NIXL_IN_PROG: i32 = 1;
+/// `NIXL_SUCCESS`: the transfer is complete.
+pub const NIXL_SUCCESS: i32 = 0;
+/// `NIXL_ERR_NOT_POSTED`: the handle was made and never posted.
+pub const NIXL_NOT_POSTED: i32 = -1;
+
+impl NixlLayout {
+    /// Whether fields read with this layout look like those of a handle: the self check that
+    /// guards against an unknown build.
+    pub const fn plausible(op: i32, status: i32, has_notif: u8, peer_len: u64, bytes: u64) -> bool {
+        (op == 0 || op == 1)
+            && status >= NIXL_STATUS_MIN
+            && status <= NIXL_STATUS_MAX
+            && has_notif <= 1
+            && peer_len > 0
+            && peer_len < 512
+            && bytes > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handle_of_the_right_build_is_plausible() {
+        assert!(NixlLayout::plausible(1, NIXL_NOT_POSTED, 1, 43, 131_072));
+    }
+
+    #[test]
+    fn fields_of_another_structure_are_not() {
+        assert!(!NixlLayout::plausible(
+            0x55b9,
+            NIXL_NOT_POSTED,
+            1,
+            43,
+            131_072
+        ));
+        assert!(!NixlLayout::plausible(1, 7, 1, 43, 131_072));
+        assert!(!NixlLayout::plausible(1, 0, 0x55, 43, 131_072));
+        assert!(!NixlLayout::plausible(1, 0, 0, 94_258_987_374_848, 131_072));
+        assert!(!NixlLayout::plausible(1, 0, 0, 0, 131_072));
+        assert!(!NixlLayout::plausible(1, 0, 0, 43, 0));
+    }
+}

@@ -1,0 +1,384 @@
+//! Ring records: one small structure per kind, each beginning with a [`Head`].
+//!
+//! Every field is written by the kernel side (ring memory is not zeroed), no structure has
+//! padding (zerocopy's derive refuses it), and texts are NUL-padded.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Longest request id kept in an [`Append`] record, in bytes.
+pub const RID_BYTES: usize = 64;
+/// Longest peer name and notification kept in a [`XferPost`] record, in bytes.
+pub const NAME_BYTES: usize = 128;
+
+/// What a record is. Numbers are never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u32)]
+pub enum Kind {
+    /// `inflight_mark_open`: a worker opened its table; a [`Mark`], `a` = role.
+    Open = 1,
+    /// `inflight_mark_append`: an [`Append`].
+    Append = 2,
+    /// `inflight_mark_serve`: a [`Mark`].
+    Serve = 3,
+    /// `inflight_mark_serve_end`: a [`Mark`].
+    ServeEnd = 4,
+    /// `inflight_mark_post`: a [`Mark`], `a` = bytes.
+    Post = 5,
+    /// `inflight_mark_done`: a [`Mark`], `a` = bytes, `b` = 1 when it went well.
+    Done = 6,
+    /// `inflight_mark_phase`: a [`Mark`], `a` = [`crate::table::Phase`].
+    Phase = 7,
+    /// `inflight_mark_remove`: a [`Mark`], `a` = [`crate::table::Outcome`].
+    Remove = 8,
+    /// Entry of `nixlAgent::postXferReq`: an [`XferPost`].
+    XferPost = 20,
+    /// Return of `nixlAgent::postXferReq`: an [`XferRet`].
+    XferRet = 21,
+    /// Entry of `nixlAgent::releaseXferReq`: an [`XferRet`], `status` as it stood in the handle.
+    XferRelease = 22,
+    /// Return of `ucp_ep_flush_nbx`: a [`Flush`].
+    Flush = 30,
+    /// Entry of `ucp_ep_flush_completion`: a [`FlushDone`].
+    FlushDone = 31,
+    /// Entry of `nixlUcxEp::err_cb`: an [`EpError`].
+    EpError = 32,
+    /// A thread of a watched process ended: an [`Exit`].
+    Exit = 40,
+}
+
+impl Kind {
+    /// The attach cookies of the marker programs are their kinds; this lists them with their
+    /// symbols.
+    pub const MARKS: [(&'static str, Self); 8] = [
+        ("inflight_mark_open", Self::Open),
+        ("inflight_mark_append", Self::Append),
+        ("inflight_mark_serve", Self::Serve),
+        ("inflight_mark_serve_end", Self::ServeEnd),
+        ("inflight_mark_post", Self::Post),
+        ("inflight_mark_done", Self::Done),
+        ("inflight_mark_phase", Self::Phase),
+        ("inflight_mark_remove", Self::Remove),
+    ];
+}
+
+/// The beginning of every record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Head {
+    /// `bpf_ktime_get_ns`: `CLOCK_MONOTONIC`, in nanoseconds.
+    pub at: u64,
+    /// Process id in the host's pid namespace.
+    pub tgid: u32,
+    /// Thread id in the host's pid namespace.
+    pub tid: u32,
+    /// A [`Kind`].
+    pub kind: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+
+/// A queue mark of libinflight: `inflight_mark_X(worker, seq, a, b)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Mark {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// Index of the worker inside its process (usually 0).
+    pub worker: u64,
+    /// Append sequence; 0 where the mark concerns no room.
+    pub seq: u64,
+    /// First operand, by kind.
+    pub a: u64,
+    /// Second operand, by kind.
+    pub b: u64,
+}
+
+/// A room entered the queue: `inflight_mark_append(worker, seq, room, expected, rid)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Append {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// Index of the worker inside its process.
+    pub worker: u64,
+    /// Append sequence.
+    pub seq: u64,
+    /// The engine's id of the request's transfer.
+    pub room: u64,
+    /// Bytes that the engine expects to move; 0 when it does not say.
+    pub expected: u64,
+    /// Request id, NUL-padded, cut at [`RID_BYTES`].
+    pub rid: [u8; RID_BYTES],
+}
+
+/// A NIXL handle is posted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct XferPost {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// Address of the `nixlXferReqH`: the handle.
+    pub handle: u64,
+    /// Bytes of the whole transfer; 0 when the layout is unknown.
+    pub bytes: u64,
+    /// Descriptors of the whole transfer; 0 when the layout is unknown.
+    pub descs: u64,
+    /// 0 read, 1 write; -1 when the layout is unknown.
+    pub op: i32,
+    /// Status before the post; meaningful only when `layout` is not 0.
+    pub status: i32,
+    /// Index of the [`crate::layout::NixlLayout`] that the fields were read and checked with;
+    /// 0 when the build is unknown or the self check failed.
+    pub layout: u32,
+    /// Length of the notification, uncut; 0 without one.
+    pub notif_len: u32,
+    /// Name of the remote agent, NUL-padded, cut at [`NAME_BYTES`].
+    pub peer: [u8; NAME_BYTES],
+    /// Notification text, NUL-padded, cut at [`NAME_BYTES`].
+    pub notif: [u8; NAME_BYTES],
+}
+
+/// A NIXL call on a handle returned, or a handle is released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct XferRet {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// Address of the handle.
+    pub handle: u64,
+    /// `nixl_status_t`: the returned value, or the handle's status at release.
+    pub status: i32,
+    /// 1 where `status` is known, else 0 (release under an unknown layout).
+    pub known: u32,
+}
+
+/// `ucp_ep_flush_nbx` returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Flush {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// The `ucp_ep_h`.
+    pub ep: u64,
+    /// `ucs_status_ptr_t`: 0 done at once, a small negative number an error, else the request.
+    pub request: u64,
+}
+
+/// A flush completed inside UCX, whether or not the application looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct FlushDone {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// Address of the `uct_completion_t`: a constant distance from the request, per build.
+    pub completion: u64,
+    /// `ucs_status_t`: 0 well, negative on error.
+    pub status: i32,
+    /// 1 where `status` could be read, else 0.
+    pub known: u32,
+}
+
+/// An endpoint failed: `nixlUcxEp::err_cb(ep, status)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct EpError {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// The `ucp_ep_h`.
+    pub ep: u64,
+    /// `ucs_status_t`, e.g. -25 connection reset.
+    pub status: i32,
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+
+/// A thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Exit {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// 1 when it was the last thread of its process, 0 when not, 2 when the kernel does not say.
+    pub group_dead: u32,
+    /// Reserved, 0.
+    pub reserved: u32,
+}
+
+/// Any record, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// A queue mark other than an append.
+    Mark(Kind, Mark),
+    /// A room entered the queue.
+    Append(Append),
+    /// A NIXL handle is posted.
+    XferPost(XferPost),
+    /// A post returned.
+    XferRet(XferRet),
+    /// A handle is released.
+    XferRelease(XferRet),
+    /// A flush was issued.
+    Flush(Flush),
+    /// A flush completed.
+    FlushDone(FlushDone),
+    /// An endpoint failed.
+    EpError(EpError),
+    /// A thread ended.
+    Exit(Exit),
+}
+
+/// Why bytes from the ring are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordError {
+    /// The bytes are shorter than the structure: `have` bytes where `need` are needed.
+    Short {
+        /// Bytes given.
+        have: usize,
+        /// Bytes that the structure takes.
+        need: usize,
+    },
+    /// No record of this kind exists.
+    UnknownKind(u32),
+}
+
+impl core::fmt::Display for RecordError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Short { have, need } => {
+                write!(f, "record of {have} bytes where {need} are needed")
+            }
+            Self::UnknownKind(kind) => write!(f, "record of unknown kind {kind}"),
+        }
+    }
+}
+
+impl core::error::Error for RecordError {}
+
+fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, RecordError> {
+    T::read_from_prefix(bytes)
+        .map(|(value, _)| value)
+        .map_err(|_| RecordError::Short {
+            have: bytes.len(),
+            need: size_of::<T>(),
+        })
+}
+
+impl Record {
+    /// Decodes one ring record.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordError::Short`] for a truncated record, [`RecordError::UnknownKind`] for one of a
+    /// kind that this build does not know.
+    pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
+        let head: Head = read(bytes)?;
+        if let Some((_, kind)) = Kind::MARKS
+            .iter()
+            .find(|(_, kind)| *kind as u32 == head.kind)
+        {
+            return match kind {
+                Kind::Append => read(bytes).map(Self::Append),
+                mark => read(bytes).map(|record| Self::Mark(*mark, record)),
+            };
+        }
+        match head.kind {
+            kind if kind == Kind::XferPost as u32 => read(bytes).map(Self::XferPost),
+            kind if kind == Kind::XferRet as u32 => read(bytes).map(Self::XferRet),
+            kind if kind == Kind::XferRelease as u32 => read(bytes).map(Self::XferRelease),
+            kind if kind == Kind::Flush as u32 => read(bytes).map(Self::Flush),
+            kind if kind == Kind::FlushDone as u32 => read(bytes).map(Self::FlushDone),
+            kind if kind == Kind::EpError as u32 => read(bytes).map(Self::EpError),
+            kind if kind == Kind::Exit as u32 => read(bytes).map(Self::Exit),
+            kind => Err(RecordError::UnknownKind(kind)),
+        }
+    }
+
+    /// Time, thread and kind of the record.
+    pub const fn head(&self) -> &Head {
+        match self {
+            Self::Mark(_, record) => &record.head,
+            Self::Append(record) => &record.head,
+            Self::XferPost(record) => &record.head,
+            Self::XferRet(record) | Self::XferRelease(record) => &record.head,
+            Self::Flush(record) => &record.head,
+            Self::FlushDone(record) => &record.head,
+            Self::EpError(record) => &record.head,
+            Self::Exit(record) => &record.head,
+        }
+    }
+}
+
+/// The text in a NUL-padded field: what stands before the first NUL.
+pub fn text(field: &[u8]) -> &[u8] {
+    field.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: Head = Head {
+        at: 7,
+        tgid: 100,
+        tid: 101,
+        kind: Kind::Remove as u32,
+        reserved: 0,
+    };
+
+    #[test]
+    fn a_mark_is_read_back() {
+        let mark = Mark {
+            head: HEAD,
+            worker: 0,
+            seq: 9,
+            a: 2,
+            b: 0,
+        };
+        assert_eq!(
+            Record::parse(mark.as_bytes()),
+            Ok(Record::Mark(Kind::Remove, mark))
+        );
+    }
+
+    #[test]
+    fn every_truncation_is_refused() {
+        let mark = Mark {
+            head: HEAD,
+            worker: 0,
+            seq: 9,
+            a: 2,
+            b: 0,
+        };
+        for len in 0..mark.as_bytes().len() {
+            assert!(
+                matches!(
+                    Record::parse(&mark.as_bytes()[..len]),
+                    Err(RecordError::Short { have, .. }) if have == len
+                ),
+                "{len} bytes"
+            );
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_is_named() {
+        let mark = Mark {
+            head: Head { kind: 999, ..HEAD },
+            worker: 0,
+            seq: 0,
+            a: 0,
+            b: 0,
+        };
+        assert_eq!(
+            Record::parse(mark.as_bytes()),
+            Err(RecordError::UnknownKind(999))
+        );
+    }
+
+    #[test]
+    fn text_ends_at_the_first_nul() {
+        assert_eq!(text(b"abc\0def\0"), b"abc");
+        assert_eq!(text(b"abc"), b"abc");
+        assert_eq!(text(b"\0abc"), b"");
+    }
+}

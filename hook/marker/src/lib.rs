@@ -1,0 +1,4 @@
+//! libinflight.
+#![no_std]
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_'>) -> ! { loop {} }
