@@ -1,0 +1,132 @@
+//! What a verdict rests on: facts by ids that are never reused, with their numbers.
+
+use crate::fact::{Peer, Tid};
+use crate::time::Nanos;
+use crate::verdict::words;
+
+words! {
+    /// The kinds of evidence.
+    EvidenceId {
+        /// Bytes were posted: `amount` in all, the first at `at`.
+        Posted = 1, "posted";
+        /// No transfer call was made for the room.
+        NotPosted = 2, "not_posted";
+        /// No thread has ever worked for the room.
+        NoThreadServing = 3, "no_thread_serving";
+        /// Thread `tid` works for the room since `at`.
+        ThreadServing = 4, "thread_serving";
+        /// Thread `tid`, which worked for the room, ended at `at`.
+        ThreadGone = 5, "thread_gone";
+        /// The peer's process is stopped, seen at `at`.
+        PeerStopped = 6, "peer_stopped";
+        /// The peer's process ended at `at`.
+        PeerGone = 7, "peer_gone";
+        /// The peer's process is there and not stopped, seen at `at`.
+        PeerRunning = 8, "peer_running";
+        /// The peer is not on this node: its process cannot be seen.
+        PeerUnseen = 9, "peer_unseen";
+        /// The peer took `amount` bytes of the room's transfers, the last at `at`.
+        WireMoved = 10, "wire_moved";
+        /// No byte moved to the peer since `at`.
+        WireStill = 11, "wire_still";
+        /// The peer's receive window is closed; `amount` bytes wait here.
+        WindowClosed = 12, "window_closed";
+        /// Bytes are sent again without an answer; `amount` are unacknowledged.
+        Retransmitting = 13, "retransmitting";
+        /// No connection to the peer is established.
+        NoConnection = 14, "no_connection";
+        /// The endpoint failed at `at` with the status `code`.
+        EndpointError = 15, "endpoint_error";
+        /// A transfer call ended badly at `at` with the status `code`.
+        TransferFailed = 16, "transfer_failed";
+        /// Every posted transfer has completed, `amount` bytes, the last at `at`.
+        AllComplete = 17, "all_complete";
+        /// `amount` posted transfers are still open.
+        TransfersOpen = 18, "transfers_open";
+        /// The scheduler polled its queue at `at`.
+        BeatFresh = 19, "beat_fresh";
+        /// The scheduler has not polled its queue since `at`.
+        BeatOld = 20, "beat_old";
+        /// The engine says that the peers have not answered.
+        Parked = 21, "parked";
+        /// `amount` other rooms on the same thread or peer came first; the head is in the queue
+        /// since `at`.
+        RoomsAhead = 22, "rooms_ahead";
+        /// The agent came at `at`, after the room's append: what was before was not seen.
+        LateStart = 23, "late_start";
+        /// `amount` events were lost at `at`: their absence proves nothing.
+        EventsLost = 24, "events_lost";
+        /// Other transfers to the same peer moved since: the peer and the link work.
+        PeerServesOthers = 25, "peer_serves_others";
+        /// Nothing that would show progress of this room can be seen.
+        NothingVisible = 26, "nothing_visible";
+        /// Some of the room's peers are not known to the agent.
+        PeersUnknown = 27, "peers_unknown";
+    }
+}
+
+/// One piece of evidence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evidence {
+    /// What it says.
+    pub id: EvidenceId,
+    /// The moment that it speaks of.
+    pub at: Option<Nanos>,
+    /// An amount: bytes or a count, by id.
+    pub amount: Option<u64>,
+    /// A status code of the transfer library.
+    pub code: Option<i32>,
+    /// The peer that it is about.
+    pub peer: Option<Peer>,
+    /// The thread that it is about.
+    pub tid: Option<Tid>,
+}
+
+impl Evidence {
+    /// Evidence without any number.
+    pub const fn of(id: EvidenceId) -> Self {
+        Self {
+            id,
+            at: None,
+            amount: None,
+            code: None,
+            peer: None,
+            tid: None,
+        }
+    }
+
+    /// With the moment that it speaks of.
+    #[must_use]
+    pub const fn at(mut self, at: Nanos) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// With an amount.
+    #[must_use]
+    pub const fn amount(mut self, amount: u64) -> Self {
+        self.amount = Some(amount);
+        self
+    }
+
+    /// With a status code.
+    #[must_use]
+    pub const fn code(mut self, code: i32) -> Self {
+        self.code = Some(code);
+        self
+    }
+
+    /// About a peer.
+    #[must_use]
+    pub const fn peer(mut self, peer: Peer) -> Self {
+        self.peer = Some(peer);
+        self
+    }
+
+    /// About a thread.
+    #[must_use]
+    pub const fn tid(mut self, tid: Tid) -> Self {
+        self.tid = Some(tid);
+        self
+    }
+}

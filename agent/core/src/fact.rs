@@ -1,0 +1,242 @@
+//! What happened: the ledger's inputs.
+
+use alloc::vec::Vec;
+
+use crate::coverage::{Sight, Source};
+use crate::time::Nanos;
+use crate::verdict::{Cause, Finding};
+
+/// A worker, numbered by the agent in the order in which it found them; never reused in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Worker(pub u32);
+
+/// Append sequence: with the worker, the identity of one stay of one room in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Seq(pub u64);
+
+/// The engine's id of a request's transfer. Any value is a real room, and a worker can see the
+/// same room twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Room(pub u64);
+
+/// A far end, numbered by the agent: one number for one (kind, value).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer(pub u32);
+
+/// A thread of a worker, by its id in the host's pid namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tid(pub u32);
+
+/// The transfer library's object for a transfer: an address, reused as soon as it is free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u64);
+
+/// One fact with its worker and time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When it happened, not when it was read.
+    pub at: Nanos,
+    /// Whom it is about.
+    pub worker: Worker,
+    /// What happened.
+    pub fact: Fact,
+}
+
+/// A room as it entered the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Append {
+    /// Append sequence.
+    pub seq: Seq,
+    /// The engine's id.
+    pub room: Room,
+    /// Bytes that the engine expects to move; 0 when it does not say.
+    pub expected: u64,
+    /// The far ends that are known, at most 6.
+    pub peers: Vec<Peer>,
+    /// Whether `peers` is all of them.
+    pub peers_whole: bool,
+    /// The room was already open when the agent came: what happened before was not seen.
+    pub late: bool,
+}
+
+/// What the shared table says about an open room. Counts are cumulative.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// What the engine says.
+    pub phase: Phase,
+    /// Transfer calls begun.
+    pub posts: u64,
+    /// Bytes in them.
+    pub posted_bytes: u64,
+    /// Transfer calls ended, well or badly.
+    pub dones: u64,
+    /// Bytes in those that went well.
+    pub done_bytes: u64,
+    /// Transfer calls that ended badly.
+    pub failures: u64,
+    /// When the first transfer call began.
+    pub first_post: Option<Nanos>,
+    /// When the last transfer call ended.
+    pub last_done: Option<Nanos>,
+}
+
+/// What the engine says about a room's progress.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// Nothing said.
+    #[default]
+    None,
+    /// In the queue before its peers have answered; nothing may be sent yet.
+    Parked,
+    /// The peers have answered.
+    PeersReady,
+    /// A transfer is under way.
+    Transferring,
+    /// The engine knows that the room failed and has not removed it yet.
+    Failed,
+}
+
+/// How a room left the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// Not known: it was gone when the table was read.
+    Unknown,
+    /// The transfer completed.
+    Success,
+    /// The engine failed it.
+    Failed,
+    /// The client or an operator aborted it.
+    Aborted,
+    /// It went back to an earlier queue.
+    Requeued,
+    /// The same room was appended again.
+    Superseded,
+}
+
+/// Cumulative counts of the connections from a worker to one peer, as the kernel keeps them.
+///
+/// Counts never fall while connections live and die: the agent adds what closed connections had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Meter {
+    /// Connections that are established now.
+    pub connections: u32,
+    /// Bytes that the far kernel has acknowledged.
+    pub acked: u64,
+    /// Bytes received from the far end: with UCX, its application's acknowledgements of puts.
+    pub received: u64,
+    /// Bytes handed to the kernel and not yet sent.
+    pub unsent: u64,
+    /// Bytes sent and not yet acknowledged.
+    pub unacked: u64,
+    /// Bytes in the far end's receive buffers that its process has not read; known on one host.
+    pub unread: Option<u64>,
+    /// When payload was last received from the far end.
+    pub last_received: Option<Nanos>,
+    /// The far end's window is closed: its process does not read.
+    pub window_closed: bool,
+    /// Sent bytes are being sent again without an answer.
+    pub retransmitting: bool,
+}
+
+impl Meter {
+    /// Bytes that the far process has taken, as far as can be told: acknowledged by its kernel,
+    /// less what its process has not read.
+    pub const fn taken(&self) -> u64 {
+        match self.unread {
+            Some(unread) => self.acked.saturating_sub(unread),
+            None => self.acked,
+        }
+    }
+}
+
+/// Whether a far process lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Life {
+    /// Not on this node, or not found: nothing is known.
+    Unseen,
+    /// It is there and is not stopped.
+    Running,
+    /// Stopped by a signal or a tracer (`T` or `t` in `/proc/PID/stat`).
+    Stopped,
+    /// It has ended.
+    Gone,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A worker was found; its rooms follow as late appends.
+    Found,
+    /// The worker's process ended: all its rooms end with it.
+    Ended,
+
+    /// A room entered the queue. A second one of the same sequence is a re-reading.
+    Append(Append),
+    /// The table was read.
+    Entry(Seq, Counts),
+    /// The engine said something about a room.
+    Phase(Seq, Phase),
+    /// A thread begins to work for a room.
+    Serve(Tid, Seq),
+    /// A thread ends its work for the room that it served.
+    ServeEnd(Tid),
+    /// A transfer call begins: bytes.
+    Post(Seq, u64),
+    /// A transfer call ends: bytes, and whether it went well.
+    Done(Seq, u64, bool),
+    /// A room left the queue.
+    Remove(Seq, Outcome),
+    /// The scheduler last polled its queue at this event's time.
+    Beat,
+
+    /// A transfer is posted on a handle.
+    XferPost {
+        /// The posting thread.
+        tid: Tid,
+        /// The handle.
+        handle: Handle,
+        /// The far end, where the build's layout is known.
+        peer: Option<Peer>,
+        /// Bytes of the whole transfer, where the layout is known.
+        bytes: Option<u64>,
+    },
+    /// A post returned: NIXL status, 1 in progress, 0 done, negative on error.
+    XferRet(Tid, Handle, i32),
+    /// A handle's status as read from its memory.
+    XferStatus(Handle, i32),
+    /// A handle is released; its status where known.
+    XferRelease(Handle, Option<i32>),
+    /// A flush was issued on an endpoint by a thread; the request's address, or a status: 0 done
+    /// at once, a small negative number an error.
+    Flush {
+        /// The calling thread.
+        tid: Tid,
+        /// The endpoint's address.
+        ep: u64,
+        /// `ucs_status_ptr_t`.
+        request: u64,
+    },
+    /// A flush completed: address of the completion, and `ucs_status_t` where it could be read.
+    FlushDone(u64, Option<i32>),
+    /// The distance from a flush's request to its completion in this worker's build of UCX.
+    FlushDistance(i64),
+    /// An endpoint failed: its address and `ucs_status_t`.
+    EpError(u64, i32),
+
+    /// The connections to a peer were read.
+    Wire(Peer, Meter),
+    /// Bytes that all rooms that have left the queue moved to a peer, from the table at attach:
+    /// the baseline of a peer that was not watched from the start. `false`: not all of them.
+    History(Peer, u64, bool),
+    /// Whether a far process lives.
+    Life(Peer, Life),
+    /// A thread of the worker ended.
+    ThreadExit(Tid),
+
+    /// How well a source sees this worker, from now on.
+    Cover(Source, Sight),
+    /// Events of a source were lost before this moment: how many.
+    Lose(Source, u64),
+    /// A verdict that an earlier life of the agent has already told.
+    Told(Seq, Finding, Cause),
+}

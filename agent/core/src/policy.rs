@@ -1,0 +1,46 @@
+//! Deadlines and tolerances.
+
+use crate::time::Nanos;
+
+/// When the judge speaks. Every clock starts at the append and is set back by payload bytes only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// No progress for so long: a suspect; meters are read more often.
+    pub suspect: Nanos,
+    /// No progress for so long: a stall.
+    pub stall: Nanos,
+    /// In the queue for so long although bytes move: said, not alarmed.
+    pub max_dwell: Nanos,
+    /// How long the engine has to end a room by itself after hard evidence (peer gone, endpoint
+    /// failed) before the verdict. SGLang 0.5.23 needs 10 ms to 0.5 s.
+    pub hard_grace: Nanos,
+    /// A beat younger than this shows a scheduler that polls its queue.
+    pub beat_fresh: Nanos,
+    /// No beat for so long while rooms are open: the scheduler is wedged.
+    pub scheduler_wedged: Nanos,
+    /// A first transfer to a peer may take this long while its connection is being set up.
+    pub setup_grace: Nanos,
+    /// A connection is "being set up" so long after a byte of it was last seen.
+    pub setup_recent: Nanos,
+    /// Least growth of a connection's bytes that counts as payload.
+    pub payload_min: u64,
+    /// Bytes either way that setting up a connection may take and that are not payload.
+    pub setup_bytes: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            suspect: Nanos::from_secs(5),
+            stall: Nanos::from_secs(30),
+            max_dwell: Nanos::from_secs(600),
+            hard_grace: Nanos::from_millis(600),
+            beat_fresh: Nanos::from_secs(5),
+            scheduler_wedged: Nanos::from_secs(300),
+            setup_grace: Nanos::from_secs(60),
+            setup_recent: Nanos::from_secs(10),
+            payload_min: 256,
+            setup_bytes: 8 * 1024,
+        }
+    }
+}
