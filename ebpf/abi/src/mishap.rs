@@ -23,11 +23,13 @@ pub enum Mishap {
     CookieUnknown = 6,
     /// A completion's status could not be read from the target's memory.
     CompletionUnreadable = 7,
+    /// A completion does not name the function that was called with it: its status is not read.
+    CompletionImplausible = 8,
 }
 
 impl Mishap {
     /// Every mishap, in the order of its id.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RingFull,
         Self::HandleUnreadable,
         Self::HandleImplausible,
@@ -36,6 +38,7 @@ impl Mishap {
         Self::CallsFull,
         Self::CookieUnknown,
         Self::CompletionUnreadable,
+        Self::CompletionImplausible,
     ];
 
     /// The name under which the counter is exported.
@@ -49,6 +52,7 @@ impl Mishap {
             Self::CallsFull => "calls_full",
             Self::CookieUnknown => "cookie_unknown",
             Self::CompletionUnreadable => "completion_unreadable",
+            Self::CompletionImplausible => "completion_implausible",
         }
     }
 }

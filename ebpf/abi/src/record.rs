@@ -162,6 +162,11 @@ pub struct Flush {
     pub ep: u64,
     /// `ucs_status_ptr_t`: 0 done at once, a small negative number an error, else the request.
     pub request: u64,
+    /// The NIXL handle whose `postXferReq` was under way on this thread; 0 without one.
+    pub handle: u64,
+    /// Time of the entry, on the clock of `head.at`, in nanoseconds: a completion that another
+    /// thread saw before this return was recorded has a time in between.
+    pub begun: u64,
 }
 
 /// A flush completed inside UCX, whether or not the application looks.
@@ -172,6 +177,9 @@ pub struct FlushDone {
     pub head: Head,
     /// Address of the `uct_completion_t`: a constant distance from the request, per build.
     pub completion: u64,
+    /// The request as [`Flush::request`] gave it, where the distance of this build is known;
+    /// else 0.
+    pub request: u64,
     /// `ucs_status_t`: 0 well, negative on error.
     pub status: i32,
     /// 1 where `status` could be read, else 0.
