@@ -1,0 +1,97 @@
+"""The decode side: registered memory that a prefill writes into, and a watch on it.
+
+Started by the case runner; one JSON command a line on stdin, one event a line on stdout.
+Faults that must hit in mid transfer are made here, by the process on itself, the moment
+it has seen enough bytes land: from outside they would depend on the scheduling of three
+processes.
+"""
+
+import argparse
+import base64
+import os
+import signal
+import threading
+import time
+
+import numpy
+
+from lines import commands, say, serve
+from node import Node, open_hook, pattern
+
+SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
+STRIDE = 4096
+
+
+class Decode:
+    """The commands of the decode side."""
+
+    def __init__(self, name, size, bare):
+        self.node = Node(name, size, filled=False)
+        self.hook = open_hook("decode", name, bare)
+        say(
+            "ready",
+            name=name,
+            pid=os.getpid(),
+            size=size,
+            address=self.node.address,
+            metadata=base64.b64encode(self.node.metadata()).decode(),
+        )
+
+    def clear(self, offset, size):
+        """Zero a range, so that what lands in it next can be seen."""
+        self.node.memory[offset : offset + size] = 0
+        say("cleared", offset=offset, size=size)
+
+    def watch(self, room, offset, size, after, then=None):
+        """Report when `after` bytes of a cleared range have landed, and hit this process
+        with the signal `then` (`stop`, `kill` or none)."""
+        number = SIGNALS[then] if then else None
+        args = (room, offset, size, after, number)
+        threading.Thread(target=self._watch, args=args, daemon=True).start()
+        say("watching", room=room)
+
+    def check(self, room, offset, size):
+        """Say how many bytes of a range differ from what the prefill writes there."""
+        landed = self.node.memory[offset : offset + size]
+        wrong = int(numpy.count_nonzero(landed != pattern(offset, size)))
+        say("checked", room=room, wrong=wrong)
+
+    def _watch(self, room, offset, size, after, number):
+        sample = self.node.memory[offset : offset + size : STRIDE]
+        while True:
+            landed = int(numpy.count_nonzero(sample)) * STRIDE
+            if landed >= after:
+                break
+            time.sleep(0.0005)
+        say("landed", room=room, bytes=landed, size=size)
+        if number is not None:
+            os.kill(os.getpid(), number)
+            # Reached after SIGCONT only.
+            say("continued", room=room)
+
+
+def beat_forever(decode):
+    """Keep the heartbeat fresh and drain notifications, as an engine's event loop does."""
+    while True:
+        decode.hook.beat()
+        decode.node.agent.get_new_notifs()
+        time.sleep(0.01)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("name")
+    parser.add_argument("--memory", type=int, default=256 << 20, help="bytes")
+    parser.add_argument("--bare", action="store_true", help="run without the hook")
+    args = parser.parse_args()
+    decode = Decode(args.name, args.memory, args.bare)
+    threading.Thread(target=beat_forever, args=(decode,), daemon=True).start()
+    handlers = {"clear": decode.clear, "watch": decode.watch, "check": decode.check}
+    for command in commands():
+        serve(handlers, command)
+    # NIXL's destructors wait for peers that may be stopped.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""One end of the pair: a NIXL agent on UCX over loopback TCP and its registered memory."""
+
+import logging
+import os
+
+# With UCX's default transports a frozen peer on the same host does not stall a
+# write (process_vm_writev needs no peer), so the transport is fixed before UCX loads.
+os.environ["UCX_TLS"] = "tcp,self"
+os.environ["UCX_NET_DEVICES"] = "lo"
+os.environ.setdefault("UCX_LOG_LEVEL", "error")
+os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
+
+import numpy  # noqa: E402
+from nixl_cu12._api import nixl_agent, nixl_agent_config, nixl_thread_sync_t  # noqa: E402
+
+logging.getLogger("nixl").setLevel(logging.ERROR)
+
+PERIOD = 251
+"""Length of the byte pattern; prime, so no page or chunk size hides a shifted write."""
+
+
+class Node:
+    """A NIXL agent with `size` bytes of registered CPU memory."""
+
+    def __init__(self, name, size, filled):
+        self.name = name
+        self.size = size
+        config = nixl_agent_config(
+            enable_prog_thread=True,
+            backends=["UCX"],
+            # Several worker threads call into one agent.
+            sync_mode=nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT,
+        )
+        self.agent = nixl_agent(name, config)
+        self.memory = pattern(0, size) if filled else numpy.zeros(size, dtype=numpy.uint8)
+        self.address = self.memory.ctypes.data
+        self.agent.register_memory([(self.address, size, 0, "")], "DRAM")
+
+    def metadata(self):
+        """The opaque bytes a remote agent needs to reach this one."""
+        return self.agent.get_agent_metadata()
+
+
+def pattern(offset, size):
+    """The `size` bytes that belong at `offset`: never zero, so a cleared byte is told apart."""
+    first = offset % PERIOD
+    unit = numpy.arange(1, PERIOD + 1, dtype=numpy.uint8)
+    return numpy.resize(numpy.roll(unit, -first), size)
+
+
+def open_hook(role, name, bare):
+    """The worker's inflightd hook, or a silent stand-in for runs that measure the bare pair."""
+    if bare:
+        return Silent()
+    from inflightd_hook import open_worker
+
+    return open_worker(role, "demo", "1", ranks={"tp": (0, 1)}, identities=[("nixl_agent", name)])
+
+
+class Silent:
+    """The hook's calls, doing nothing: the baseline that the hook's cost is measured against."""
+
+    def __init__(self):
+        self._seq = 0
+
+    def append(self, room, rid, peers, expected_bytes=0, traceparent=None):
+        self._seq += 1
+        return self._seq
+
+    def serve(self, seq):
+        return True
+
+    def serve_end(self):
+        pass
+
+    def post(self, seq, nbytes):
+        pass
+
+    def done(self, seq, nbytes, ok):
+        pass
+
+    def phase(self, seq, name):
+        pass
+
+    def remove(self, seq, outcome):
+        pass
+
+    def beat(self):
+        pass

@@ -1,0 +1,89 @@
+"""The transfer side of the prefill: worker threads that take chunks and write them.
+
+Shaped as SGLang's: each shard has one queue and one thread, and the thread stays with a
+chunk until its transfer has ended. A chunk that never ends holds up its whole shard.
+"""
+
+import queue
+import threading
+import time
+
+from lines import say
+
+POLL = 0.001
+
+
+class Shard:
+    """One queue of chunks and the thread that serves it."""
+
+    def __init__(self, index, node, hook):
+        self.index = index
+        self.node = node
+        self.hook = hook
+        self.chunks = queue.SimpleQueue()
+        name = f"transfer-{index}"
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread.start()
+
+    def _run(self):
+        while True:
+            room, index = self.chunks.get()
+            self.hook.serve(room.seq)
+            try:
+                self._serve(room, index)
+            except Exception as error:  # noqa: BLE001 - the thread must outlive any transfer
+                self._failed(room, index, error)
+            finally:
+                self.hook.serve_end()
+
+    def _serve(self, room, index):
+        if room.status != "transferring":
+            return
+        offset, size = room.chunk(index)
+        if room.pace:
+            time.sleep(room.pace)
+        handle = self._handle(room, offset, size)
+        self.hook.post(room.seq, size)
+        state = self.node.agent.transfer(handle)
+        if index == 0:
+            say("posted", room=room.room, bytes=size)
+        if room.fault == "never_read":
+            # Kept, so that no destructor releases the handle.
+            room.kept.append(handle)
+            return
+        self._await(room, handle, state)
+        self.hook.done(room.seq, size, True)
+        room.chunk_done()
+
+    def _handle(self, room, offset, size):
+        """A WRITE of one chunk, one descriptor per page, as KV pages are sent."""
+        local, remote = [], []
+        for at in range(offset, offset + size, room.page):
+            length = min(room.page, offset + size - at)
+            local.append((self.node.address + at, length, 0))
+            remote.append((room.peer.address + at, length, 0))
+        agent = self.node.agent
+        return agent.initialize_xfer(
+            "WRITE",
+            agent.get_xfer_descs(local, "DRAM"),
+            agent.get_xfer_descs(remote, "DRAM"),
+            room.peer.name,
+        )
+
+    def _await(self, room, handle, state):
+        agent = self.node.agent
+        while state != "DONE":
+            if state == "ERR":
+                raise RuntimeError("NIXL reports the transfer as failed")
+            time.sleep(POLL)
+            state = agent.check_xfer_state(handle)
+        agent.release_xfer_handle(handle)
+
+    def _failed(self, room, index, error):
+        say("transfer_error", room=room.room, chunk=index, error=f"{type(error).__name__}: {error}")
+        if room.fault == "drop_status":
+            # The bug this case stands for: the worker knows, the scheduler is never told.
+            return
+        _, size = room.chunk(index)
+        self.hook.done(room.seq, size, False)
+        room.status = "failed"
