@@ -1,8 +1,10 @@
-//! One room's stay in the queue.
+//! One room's stay in the queue: where its words are, and how a reader copies them.
 
-use super::{Command, Outcome, Peer, PeerKind, Phase, Seq, State, Table, Text, tagged};
+use super::{
+    Command, ENTRY_WORDS, Outcome, Peer, PeerKind, Phase, Seq, State, Table, Text, tagged,
+};
 use crate::sync::AtomicU64;
-use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use crate::sync::Ordering::{Acquire, Relaxed};
 use crate::sync::fence;
 
 /// Most peers kept of a room; the count that the engine stated is kept as well.
@@ -10,24 +12,25 @@ pub const PEERS_MAX: usize = 6;
 /// How often a reader tries a description that is being written.
 const READ_TRIES: usize = 8;
 
-const VERSION: usize = 0;
-const STATE: usize = 1;
-const ROOM: usize = 2;
-const APPENDED_AT: usize = 3;
-const EXPECTED: usize = 4;
-const REMOVED_AT: usize = 5;
-const REMOVAL: usize = 6;
-const OUTCOME: usize = 7;
-const COMMAND: usize = 8;
-const PHASE: usize = 9;
-const POSTS: usize = 10;
-const POSTED_BYTES: usize = 11;
-const DONES: usize = 12;
-const DONE_BYTES: usize = 13;
-const FAILURES: usize = 14;
-const FIRST_POST: usize = 15;
-const LAST_DONE: usize = 16;
-const TAGGED: [usize; 8] = [
+pub(super) const VERSION: usize = 0;
+pub(super) const STATE: usize = 1;
+pub(super) const ROOM: usize = 2;
+pub(super) const APPENDED_AT: usize = 3;
+pub(super) const EXPECTED: usize = 4;
+pub(super) const REMOVED_AT: usize = 5;
+pub(super) const REMOVAL: usize = 6;
+pub(super) const OUTCOME: usize = 7;
+pub(super) const COMMAND: usize = 8;
+pub(super) const PHASE: usize = 9;
+pub(super) const POSTS: usize = 10;
+pub(super) const POSTED_BYTES: usize = 11;
+pub(super) const DONES: usize = 12;
+pub(super) const DONE_BYTES: usize = 13;
+pub(super) const FAILURES: usize = 14;
+pub(super) const FIRST_POST: usize = 15;
+pub(super) const LAST_DONE: usize = 16;
+/// The words that carry the generation of their entry.
+pub(super) const TAGGED: [usize; 8] = [
     PHASE,
     POSTS,
     POSTED_BYTES,
@@ -37,9 +40,16 @@ const TAGGED: [usize; 8] = [
     FIRST_POST,
     LAST_DONE,
 ];
-const RID: usize = 24;
-const TRACEPARENT: usize = 33;
-const PEERS: usize = 41;
+pub(super) const RID: usize = 24;
+pub(super) const TRACEPARENT: usize = 33;
+pub(super) const PEERS: usize = 41;
+
+const _: () = {
+    assert!(RID + Text::<64>::WORDS <= TRACEPARENT);
+    assert!(TRACEPARENT + Text::<56>::WORDS <= PEERS);
+    // At least one word is left over: what `Table::word` falls back on.
+    assert!(PEERS + 1 + PEERS_MAX * Peer::WORDS < ENTRY_WORDS);
+};
 
 /// What is known of a room when it enters the queue.
 #[derive(Clone, Copy, Debug)]
@@ -107,184 +117,64 @@ pub struct EntryView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn;
 
-const fn state_word(seq: Seq, state: State) -> u64 {
+/// The state word of `seq`'s entry: `seq:62 | state:2`.
+pub(super) const fn state_word(seq: Seq, state: State) -> u64 {
     (seq.0 << 2) | state as u64
 }
 
+/// The sequence and the state in a state word; `None` for a slot that was never used.
+pub(super) const fn state_of(word: u64) -> Option<(Seq, State)> {
+    let state = match word & 3 {
+        1 => State::Open,
+        2 => State::Removing,
+        3 => State::Closed,
+        _ => return None,
+    };
+    Some((Seq(word >> 2), state))
+}
+
 impl<'m> Table<'m> {
-    pub(super) fn command_word(&self, slot: usize) -> &'m AtomicU64 {
-        self.entry_word(slot, COMMAND)
+    pub(super) fn entry_at(&self, slot: usize, word: usize) -> usize {
+        self.geometry().entries_at() + slot * ENTRY_WORDS + word
     }
 
-    /// A slot that the table really has: a `seq` comes from the caller and may be anything.
-    fn slot_of(&self, seq: Seq) -> Option<usize> {
+    pub(super) fn entry_word(&self, slot: usize, word: usize) -> &'m AtomicU64 {
+        self.word(self.entry_at(slot, word))
+    }
+
+    /// A slot that the table really has: a `seq` comes from a caller and may be anything.
+    pub(super) fn slot_of(&self, seq: Seq) -> Option<usize> {
         seq.slot().filter(|slot| *slot < self.geometry().entries)
     }
 
     /// Whether `seq` is in the queue.
     pub fn is_open(&self, seq: Seq) -> bool {
-        let Some(slot) = self.slot_of(seq) else {
-            return false;
-        };
-        self.entry_word(slot, STATE).load(Acquire) == state_word(seq, State::Open)
-    }
-
-    /// Whether `seq` is in the queue as far as this table can tell: a room that found the table
-    /// full has no entry and is believed.
-    fn admit(&self, seq: Seq) -> Option<usize> {
-        if self.is_open(seq) {
-            return self.slot_of(seq);
-        }
-        if seq.slot().is_some() {
-            self.count_stale();
-        }
-        None
-    }
-
-    /// A room enters the queue. An open entry of the same room is closed as superseded. When
-    /// every slot is taken the sequence is untabled: the caller's marks still go out.
-    pub fn append(&self, now: u64, new: &NewEntry<'_>) -> Seq {
-        self.supersede(now, new.room);
-        let slot = self.claim_slot();
-        let seq = Seq::new(self.next_append(), slot.unwrap_or(Seq::UNTABLED));
-        if let Some(slot) = slot {
-            self.describe(slot, seq, now, new);
-        }
-        seq
-    }
-
-    fn supersede(&self, now: u64, room: u64) {
-        for slot in self.taken_slots() {
-            if self.room_word(slot).load(Relaxed) != room {
-                continue;
-            }
-            let state = self.entry_word(slot, STATE).load(Acquire);
-            let same = self.entry_word(slot, ROOM).load(Relaxed) == room;
-            if same && state & 3 == State::Open as u64 {
-                self.remove(now, Seq(state >> 2), Outcome::Superseded);
-            }
-        }
-    }
-
-    fn describe(&self, slot: usize, seq: Seq, now: u64, new: &NewEntry<'_>) {
-        let set = |word: usize, value: u64| self.entry_word(slot, word).store(value, Relaxed);
-        let at = |word: usize| self.geometry().entries_at() + slot * super::ENTRY_WORDS + word;
-        self.write_locked(slot, || {
-            set(ROOM, new.room);
-            set(APPENDED_AT, now);
-            set(EXPECTED, new.expected);
-            set(REMOVED_AT, 0);
-            set(REMOVAL, 0);
-            set(OUTCOME, Outcome::Unknown as u64);
-            set(COMMAND, Command::fresh(seq));
-            for word in TAGGED {
-                set(word, tagged::fresh(seq));
-            }
-            self.write_text::<64>(at(RID), new.rid);
-            self.write_text::<56>(at(TRACEPARENT), new.traceparent);
-            set(PEERS, new.peers.len() as u64);
-            for (index, (kind, value)) in new.peers.iter().take(PEERS_MAX).enumerate() {
-                self.write_peer(at(PEERS + 1 + index * Peer::WORDS), *kind, value);
-            }
-            self.room_word(slot).store(new.room, Relaxed);
-            self.entry_word(slot, STATE)
-                .store(state_word(seq, State::Open), Release);
-        });
-    }
-
-    /// Runs `write` with the description marked as being written. The caller is the only writer.
-    fn write_locked(&self, slot: usize, write: impl FnOnce()) {
-        let version = self.entry_word(slot, VERSION);
-        // An odd value was left by a writer that died: it stays odd while we write.
-        let odd = version.load(Relaxed) | 1;
-        version.store(odd, Relaxed);
-        fence(Release);
-        write();
-        version.store(odd.wrapping_add(1), Release);
-    }
-
-    /// A room leaves the queue. `false`, and a count, when it was not open.
-    pub fn remove(&self, now: u64, seq: Seq, outcome: Outcome) -> bool {
-        let Some(slot) = self.admit(seq) else {
-            return false;
-        };
-        let state = self.entry_word(slot, STATE);
-        let (open, removing) = (
-            state_word(seq, State::Open),
-            state_word(seq, State::Removing),
-        );
-        if state
-            .compare_exchange(open, removing, AcqRel, Relaxed)
-            .is_err()
-        {
-            return self.count_stale();
-        }
-        let set = |word: usize, value: u64| self.entry_word(slot, word).store(value, Relaxed);
-        self.write_locked(slot, || {
-            set(REMOVED_AT, now);
-            set(REMOVAL, self.next_removal());
-            set(OUTCOME, outcome as u64);
-            state.store(state_word(seq, State::Closed), Release);
-        });
-        self.free_slot(slot);
-        true
-    }
-
-    /// A transfer call begins. `false`, and a count, when the room is not open.
-    pub fn post(&self, now: u64, seq: Seq, bytes: u64) -> bool {
-        let Some(slot) = self.admit(seq) else {
-            return false;
-        };
-        let since = self.since_append(slot, now);
-        self.change(slot, FIRST_POST, seq, |first| {
-            if first == 0 { since } else { first }
-        });
-        self.change(slot, POSTED_BYTES, seq, |sum| sum.saturating_add(bytes))
-            && self.change(slot, POSTS, seq, |count| count + 1)
-    }
-
-    /// A transfer call ends. `false`, and a count, when the room is not open.
-    pub fn done(&self, now: u64, seq: Seq, bytes: u64, ok: bool) -> bool {
-        let Some(slot) = self.admit(seq) else {
-            return false;
-        };
-        let since = self.since_append(slot, now);
-        self.change(slot, LAST_DONE, seq, |last| last.max(since));
-        if ok {
-            self.change(slot, DONE_BYTES, seq, |sum| sum.saturating_add(bytes));
-        } else {
-            self.change(slot, FAILURES, seq, |count| count + 1);
-        }
-        self.change(slot, DONES, seq, |count| count + 1)
-    }
-
-    /// The engine says where the room is. `false`, and a count, when the room is not open.
-    pub fn phase(&self, seq: Seq, phase: Phase) -> bool {
-        let Some(slot) = self.admit(seq) else {
-            return false;
-        };
-        self.change(slot, PHASE, seq, |_| phase as u64)
-    }
-
-    fn change(&self, slot: usize, word: usize, seq: Seq, by: impl Fn(u64) -> u64) -> bool {
-        tagged::update(self.entry_word(slot, word), seq, by) || self.count_stale()
-    }
-
-    /// Nanoseconds from the append to `now`, at least 1: 0 means "not yet" in a tagged word.
-    fn since_append(&self, slot: usize, now: u64) -> u64 {
-        let appended_at = self.entry_word(slot, APPENDED_AT).load(Relaxed);
-        now.saturating_sub(appended_at).clamp(1, tagged::VALUE_MAX)
+        self.slot_of(seq).is_some_and(|slot| {
+            self.entry_word(slot, STATE).load(Acquire) == state_word(seq, State::Open)
+        })
     }
 
     /// Reads the entry in `slot`; `Ok(None)` for a slot that was never used.
     ///
+    /// A slot that is taken and reads as [`State::Closed`] is just being given to its next room.
+    ///
     /// # Errors
     ///
-    /// [`Torn`] when it was being written at every try.
+    /// [`Torn`] when it was being written at every try, or says that it sits in another slot.
     pub fn entry(&self, slot: usize) -> Result<Option<EntryView>, Torn> {
         if slot >= self.geometry().entries {
             return Ok(None);
         }
+        let view = self.read_whole(slot, || self.copy(slot))?;
+        // Only a hostile writer names another slot; believing it would let it point elsewhere.
+        match view {
+            Some(view) if view.seq.slot() != Some(slot) => Err(Torn),
+            view => Ok(view),
+        }
+    }
+
+    /// Runs `read` over an entry's words until no description was written meanwhile.
+    fn read_whole<T>(&self, slot: usize, read: impl Fn() -> T) -> Result<T, Torn> {
         let version = self.entry_word(slot, VERSION);
         for _ in 0..READ_TRIES {
             let before = version.load(Acquire);
@@ -292,10 +182,10 @@ impl<'m> Table<'m> {
                 core::hint::spin_loop();
                 continue;
             }
-            let view = self.copy(slot);
+            let copy = read();
             fence(Acquire);
             if version.load(Relaxed) == before {
-                return Ok(view);
+                return Ok(copy);
             }
         }
         Err(Torn)
@@ -303,44 +193,29 @@ impl<'m> Table<'m> {
 
     fn copy(&self, slot: usize) -> Option<EntryView> {
         let get = |word: usize| self.entry_word(slot, word).load(Relaxed);
-        let at = |word: usize| self.geometry().entries_at() + slot * super::ENTRY_WORDS + word;
-        let state_and_seq = get(STATE);
-        let seq = Seq(state_and_seq >> 2);
-        let state = match state_and_seq & 3 {
-            1 => State::Open,
-            2 => State::Removing,
-            3 => State::Closed,
-            _ => return None,
-        };
-        let count = |word: usize| tagged::value(seq, get(word));
+        let (seq, state) = state_of(get(STATE))?;
+        let progress = self.progress(slot, seq);
         let appended_at = get(APPENDED_AT);
-        let moment = |word: usize| match count(word) {
-            0 => None,
-            since => Some(appended_at.saturating_add(since)),
-        };
+        let moment = |since: u64| (since != 0).then(|| appended_at.saturating_add(since));
         let peers_stated = get(PEERS);
-        let mut peers = [Peer::NONE; PEERS_MAX];
-        for (index, peer) in (0..peers_stated).zip(peers.iter_mut()) {
-            *peer = self.read_peer(at(PEERS + 1 + index as usize * Peer::WORDS));
-        }
         Some(EntryView {
             seq,
             state,
             room: get(ROOM),
             appended_at,
             expected: get(EXPECTED),
-            rid: self.read_text(at(RID)),
-            traceparent: self.read_text(at(TRACEPARENT)),
+            rid: self.read_text(self.entry_at(slot, RID)),
+            traceparent: self.read_text(self.entry_at(slot, TRACEPARENT)),
             peers_stated,
-            peers,
-            phase: Phase::from_code(count(PHASE)),
-            posts: count(POSTS),
-            posted_bytes: count(POSTED_BYTES),
-            dones: count(DONES),
-            done_bytes: count(DONE_BYTES),
-            failures: count(FAILURES),
-            first_post_at: moment(FIRST_POST),
-            last_done_at: moment(LAST_DONE),
+            peers: self.read_peers(self.entry_at(slot, PEERS + 1), peers_stated),
+            phase: Phase::from_code(tagged::value(seq, get(PHASE))),
+            posts: progress.posts,
+            posted_bytes: progress.posted_bytes,
+            dones: progress.dones,
+            done_bytes: progress.done_bytes,
+            failures: progress.failures,
+            first_post_at: moment(progress.first_post),
+            last_done_at: moment(progress.last_done),
             removed_at: get(REMOVED_AT),
             removal: get(REMOVAL),
             outcome: Outcome::from_code(get(OUTCOME)),
@@ -348,15 +223,53 @@ impl<'m> Table<'m> {
         })
     }
 
-    pub(super) fn write_peer(&self, at: usize, kind: u64, value: &[u8]) {
-        self.word(at).store(kind, Relaxed);
-        self.write_text::<96>(at + 1, value);
-    }
-
-    pub(super) fn read_peer(&self, at: usize) -> Peer {
-        Peer {
-            kind: PeerKind::from_code(self.word(at).load(Relaxed)),
-            value: self.read_text(at + 1),
+    /// The counters, ends before beginnings and counts before bytes: each was written the other
+    /// way around, so a copy never shows more done than posted, nor a call without its bytes.
+    fn progress(&self, slot: usize, seq: Seq) -> Progress {
+        let get = |word: usize| tagged::value(seq, self.entry_word(slot, word).load(Acquire));
+        let (dones, failures) = (get(DONES), get(FAILURES));
+        let (done_bytes, last_done) = (get(DONE_BYTES), get(LAST_DONE));
+        let posts = get(POSTS);
+        Progress {
+            posts,
+            posted_bytes: get(POSTED_BYTES),
+            dones,
+            done_bytes,
+            failures,
+            first_post: get(FIRST_POST),
+            last_done,
         }
     }
+
+    pub(super) fn write_peers(&self, at: usize, peers: &[(u64, &[u8])]) {
+        for (index, (kind, value)) in peers.iter().take(PEERS_MAX).enumerate() {
+            let at = at + index * Peer::WORDS;
+            self.word(at).store(*kind, Relaxed);
+            self.write_text::<96>(at + 1, value);
+        }
+    }
+
+    pub(super) fn read_peers(&self, at: usize, stated: u64) -> [Peer; PEERS_MAX] {
+        let kept = usize::try_from(stated).unwrap_or(PEERS_MAX);
+        let mut peers = [Peer::NONE; PEERS_MAX];
+        for (index, peer) in peers.iter_mut().take(kept).enumerate() {
+            let at = at + index * Peer::WORDS;
+            *peer = Peer {
+                kind: PeerKind::from_code(self.word(at).load(Relaxed)),
+                value: self.read_text(at + 1),
+            };
+        }
+        peers
+    }
+}
+
+/// An entry's counters, times as nanoseconds since the append (0: not yet).
+struct Progress {
+    posts: u64,
+    posted_bytes: u64,
+    dones: u64,
+    done_bytes: u64,
+    failures: u64,
+    first_post: u64,
+    last_done: u64,
 }

@@ -1,7 +1,8 @@
 //! The header: geometry, who the worker is, its heartbeat and its counters.
 
 use super::{
-    ABI_VERSION, ENTRIES_MAX, Geometry, HEADER_WORDS, MAGIC, Peer, Table, TableError, Text,
+    ABI_VERSION, ENTRIES_MAX, Geometry, HEADER_WORDS, MAGIC, PEERS_MAX, Peer, Table, TableError,
+    Text,
 };
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -19,10 +20,8 @@ const RANKS: usize = 10;
 const ENGINE: usize = 16;
 const ENGINE_VERSION: usize = 24;
 const IDENTITIES: usize = 32;
-/// Most identities that a worker can state.
-const IDENTITIES_MAX: usize = 6;
 
-// Each of these is on a cache line of its own kind: written at every poll, append or removal.
+// Written at every poll, and at every append or removal: a cache line each.
 const BEAT_AT: usize = 160;
 const BEATS: usize = 161;
 const APPENDS: usize = 168;
@@ -32,6 +31,13 @@ const STALE: usize = 171;
 pub(super) const THREADS_OVERFLOW: usize = 172;
 const HINT: usize = 173;
 const BITMAP: usize = 256;
+
+const _: () = {
+    assert!(ENGINE + Text::<56>::WORDS <= ENGINE_VERSION);
+    assert!(ENGINE_VERSION + Text::<56>::WORDS <= IDENTITIES);
+    assert!(IDENTITIES + 1 + PEERS_MAX * Peer::WORDS <= BEAT_AT);
+    assert!(BITMAP + ENTRIES_MAX / 64 <= HEADER_WORDS);
+};
 
 /// Which side of the transfer the engine is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,7 +123,7 @@ pub struct NewHeader<'a> {
     pub ranks: Ranks,
     /// Nodes that the engine spans.
     pub nnodes: u32,
-    /// The names under which others address this worker, at most 6 are kept.
+    /// The names under which others address this worker, at most [`PEERS_MAX`] are kept.
     pub identities: &'a [(u64, &'a [u8])],
 }
 
@@ -140,10 +146,10 @@ pub struct Header {
     pub engine: Text<56>,
     /// Engine version.
     pub version: Text<56>,
-    /// How many identities the worker stated; at most 6 are kept.
+    /// How many identities the worker stated; at most [`PEERS_MAX`] are kept.
     pub identities_stated: u64,
     /// The names under which others address this worker; unused places are empty.
-    pub identities: [Peer; IDENTITIES_MAX],
+    pub identities: [Peer; PEERS_MAX],
 }
 
 /// The header's counters: all of them only ever grow.
@@ -209,9 +215,7 @@ impl Table<'_> {
         self.write_text::<56>(ENGINE, new.engine);
         self.write_text::<56>(ENGINE_VERSION, new.version);
         set(IDENTITIES, new.identities.len() as u64);
-        for (index, (kind, value)) in new.identities.iter().take(IDENTITIES_MAX).enumerate() {
-            self.write_peer(IDENTITIES + 1 + index * Peer::WORDS, *kind, value);
-        }
+        self.write_peers(IDENTITIES + 1, new.identities);
         set(0, MAGIC);
         self.word(READY).store(1, Release);
     }
@@ -219,11 +223,7 @@ impl Table<'_> {
     /// What the header says about the worker.
     pub fn header(&self) -> Header {
         let get = |at: usize| self.word(at).load(Relaxed);
-        let kept = get(IDENTITIES).min(IDENTITIES_MAX as u64);
-        let mut identities = [Peer::NONE; IDENTITIES_MAX];
-        for (index, identity) in (0..kept).zip(identities.iter_mut()) {
-            *identity = self.read_peer(IDENTITIES + 1 + index as usize * Peer::WORDS);
-        }
+        let identities_stated = get(IDENTITIES);
         Header {
             pid: get(PID),
             worker: get(WORKER),
@@ -233,8 +233,8 @@ impl Table<'_> {
             ranks: Ranks::from_words([get(RANKS), get(RANKS + 1), get(RANKS + 2), get(RANKS + 3)]),
             engine: self.read_text(ENGINE),
             version: self.read_text(ENGINE_VERSION),
-            identities_stated: get(IDENTITIES),
-            identities,
+            identities_stated,
+            identities: self.read_peers(IDENTITIES + 1, identities_stated),
         }
     }
 

@@ -23,6 +23,7 @@
 
 mod entry;
 mod header;
+mod queue;
 mod tagged;
 mod text;
 mod thread;
@@ -30,6 +31,7 @@ mod words;
 
 pub use entry::{EntryView, NewEntry, PEERS_MAX, Torn};
 pub use header::{Counters, Header, NewHeader, Ranks, Role};
+pub use queue::Change;
 pub use tagged::{Command, CommandState};
 pub use text::Text;
 pub use thread::{Serving, THREAD_PROBES};
@@ -78,6 +80,7 @@ impl Seq {
 
     /// The slot of the entry, or `None` when the table was full.
     pub const fn slot(self) -> Option<usize> {
+        #[expect(clippy::cast_possible_truncation, reason = "masked to 14 bits")]
         match (self.0 & Self::UNTABLED as u64) as usize {
             Self::UNTABLED => None,
             slot => Some(slot),
@@ -201,8 +204,13 @@ impl<'m> Table<'m> {
     ///
     /// # Errors
     ///
-    /// [`TableError::Short`] when the words do not hold the geometry.
+    /// [`TableError::Geometry`] when the geometry is out of bounds, [`TableError::Short`] when
+    /// the words do not hold it.
     pub const fn create(words: &'m [AtomicU64], geometry: Geometry) -> Result<Self, TableError> {
+        let (entries, threads) = (geometry.entries as u64, geometry.threads as u64);
+        if Geometry::checked(entries, threads).is_none() {
+            return Err(TableError::Geometry { entries, threads });
+        }
         if words.len() < geometry.words() {
             return Err(TableError::Short {
                 have: words.len(),
@@ -229,7 +237,8 @@ impl<'m> Table<'m> {
 
     fn word(&self, at: usize) -> &'m AtomicU64 {
         // Every caller passes an offset inside the geometry, which `create` checked against the
-        // length; the last word stands in should one ever not.
+        // length. Should one ever not, the last word stands in: it is the end of the last entry,
+        // which nothing uses (see the assertion beside `PEERS`), so no room is harmed.
         let last = self.words.len() - 1;
         #[expect(clippy::indexing_slicing, reason = "clamped to the last word")]
         &self.words[if at > last { last } else { at }]
@@ -238,11 +247,8 @@ impl<'m> Table<'m> {
     fn room_word(&self, slot: usize) -> &'m AtomicU64 {
         self.word(self.geometry.rooms_at() + slot)
     }
-
-    fn entry_word(&self, slot: usize, word: usize) -> &'m AtomicU64 {
-        self.word(self.geometry.entries_at() + slot * ENTRY_WORDS + word)
-    }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -68,15 +68,15 @@ pub struct Command {
     pub epoch: u32,
 }
 
+const STATE_MASK: u64 = 3;
+const HELD: u64 = 1;
+const ONE_ACTIVE: u64 = 1 << 2;
+const EPOCH_SHIFT: u32 = 40;
 const ACTIVE_MAX: u64 = (1 << 14) - 1;
 const GENERATION_MASK: u64 = (1 << 24) - 1;
 
 impl Command {
     /// Reads a command word.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "each field is masked to its width"
-    )]
     pub const fn decode(word: u64) -> Self {
         Self {
             state: match word & 3 {
@@ -87,7 +87,7 @@ impl Command {
             },
             active: ((word >> 2) & ACTIVE_MAX) as u16,
             generation: ((word >> 16) & GENERATION_MASK) as u32,
-            epoch: (word >> 40) as u32,
+            epoch: (word >> EPOCH_SHIFT) as u32,
         }
     }
 
@@ -101,17 +101,62 @@ impl Command {
     }
 }
 
-/// Enters the gate. `false`: held, or the count is at its limit. A word of another stay lets pass.
-pub(super) fn enter(word: &AtomicU64, seq: Seq) -> bool {
+/// What the gate answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// Go: this thread is counted as active, and must [`leave`].
+    Entered,
+    /// The room is held (or its count is at its limit): do not begin.
+    Held,
+    /// The word is of another stay: the room has left the queue, nothing is counted.
+    Gone,
+}
+
+/// Enters the gate.
+pub(super) fn enter(word: &AtomicU64, seq: Seq) -> Gate {
     let mut seen = word.load(Acquire);
     loop {
         if !Command::belongs(seen, seq) {
-            return true;
+            return Gate::Gone;
         }
-        if seen & 3 != 0 || (seen >> 2) & ACTIVE_MAX == ACTIVE_MAX {
+        if seen & STATE_MASK != 0 || (seen >> 2) & ACTIVE_MAX == ACTIVE_MAX {
+            return Gate::Held;
+        }
+        match word.compare_exchange_weak(seen, seen + ONE_ACTIVE, AcqRel, Acquire) {
+            Ok(_) => return Gate::Entered,
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Asks that no thread begins to work for `seq`, under a new epoch. Returns the word as it is
+/// after that, or `None` when the room is not open to a hold.
+pub(super) fn hold(word: &AtomicU64, seq: Seq) -> Option<Command> {
+    let mut seen = word.load(Acquire);
+    loop {
+        if !Command::belongs(seen, seq) || seen & STATE_MASK != 0 {
+            return None;
+        }
+        // The epoch has the top bits, so that it wraps without touching its neighbours.
+        let held = (seen | HELD).wrapping_add(1 << EPOCH_SHIFT);
+        match word.compare_exchange_weak(seen, held, AcqRel, Acquire) {
+            Ok(_) => return Some(Command::decode(held)),
+            Err(now) => seen = now,
+        }
+    }
+}
+
+/// Ends the hold `epoch` of `seq`. `false` when it is not held under that epoch.
+pub(super) fn release(word: &AtomicU64, seq: Seq, epoch: u32) -> bool {
+    let mut seen = word.load(Acquire);
+    loop {
+        let of_this_hold = Command::belongs(seen, seq)
+            && seen & STATE_MASK == HELD
+            && Command::decode(seen).epoch == epoch;
+        if !of_this_hold {
             return false;
         }
-        match word.compare_exchange_weak(seen, seen + 4, AcqRel, Acquire) {
+        match word.compare_exchange_weak(seen, seen - HELD, AcqRel, Acquire) {
             Ok(_) => return true,
             Err(now) => seen = now,
         }
@@ -122,7 +167,7 @@ pub(super) fn enter(word: &AtomicU64, seq: Seq) -> bool {
 pub(super) fn leave(word: &AtomicU64, seq: Seq) {
     let mut seen = word.load(Acquire);
     while Command::belongs(seen, seq) && (seen >> 2) & ACTIVE_MAX != 0 {
-        match word.compare_exchange_weak(seen, seen - 4, AcqRel, Acquire) {
+        match word.compare_exchange_weak(seen, seen - ONE_ACTIVE, AcqRel, Acquire) {
             Ok(_) => return,
             Err(now) => seen = now,
         }

@@ -241,3 +241,89 @@ fn a_half_written_entry_is_torn_and_the_next_writer_mends_it() {
     assert!(table.remove(2, seq, Outcome::Success));
     assert!(table.entry(seq.slot().unwrap()).unwrap().is_some());
 }
+
+#[test]
+fn a_late_server_never_takes_away_anothers_place_at_the_gate() {
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    let seq = table.append(1, &room(1));
+    assert!(table.serve(2, 10, seq, |_| true));
+    table.remove(3, seq, Outcome::Success);
+    assert!(table.serve(4, 11, seq, |_| true), "a gone room has no gate");
+    assert_eq!(table.serve_end(11), Some(seq));
+    assert!(table.serve(5, 12, seq, |_| true), "nor for the slotless");
+    assert_eq!(entry(&table, seq).command.active, 1);
+    assert_eq!(table.serve_end(10), Some(seq));
+    assert_eq!(entry(&table, seq).command.active, 0);
+}
+
+#[test]
+fn a_hold_turns_servers_away_until_it_is_released() {
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    let seq = table.append(1, &room(1));
+    assert!(table.serve(2, 10, seq, |_| true));
+    let held = table.hold(seq).unwrap();
+    assert_eq!((held.state, held.active), (CommandState::Held, 1));
+    assert!(!table.serve(3, 11, seq, |_| true));
+    assert!(table.hold(seq).is_none(), "one hold at a time");
+    table.serve_end(10);
+    assert_eq!(entry(&table, seq).command.active, 0);
+    assert!(!table.release(seq, held.epoch + 1));
+    assert!(table.release(seq, held.epoch));
+    assert!(table.serve(4, 11, seq, |_| true));
+    let again = table.hold(seq).unwrap();
+    assert_eq!(again.epoch, held.epoch + 1);
+}
+
+#[test]
+fn an_append_tells_what_it_closed() {
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    let first = table.append(1, &room(7));
+    let mut told = Vec::new();
+    let second = table.append_telling(2, &room(7), |change| told.push(change));
+    assert_eq!(told, [Change::Superseded(first), Change::Entered(second)]);
+    let mut left = Vec::new();
+    table.remove_all(3, Outcome::Aborted, |seq| left.push(seq));
+    assert_eq!(left, [second]);
+    assert_eq!(table.taken_slots().count(), 0);
+}
+
+#[test]
+fn an_entry_that_names_another_slot_is_not_believed() {
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    let seq = table.append(1, &room(1));
+    let forged = Seq::new(seq.counter(), 3);
+    let state = table.entry_word(seq.slot().unwrap(), 1);
+    state.store((forged.0 << 2) | 1, Ordering::Relaxed);
+    assert_eq!(table.entry(seq.slot().unwrap()), Err(Torn));
+}
+
+/// Every word of a table full of a hostile worker's numbers: reading must end and must not panic.
+#[test]
+fn a_table_of_any_content_is_read_without_harm() {
+    let words = words(SMALL);
+    Table::create(&words, SMALL).unwrap().append(1, &room(1));
+    for fill in [0, 1, 2, 3, 0x5555_5555_5555_5555, u64::MAX, u64::MAX - 1] {
+        for word in words.iter().skip(5) {
+            word.store(fill, Ordering::Relaxed);
+        }
+        let table = Table::create(&words, SMALL).unwrap();
+        assert!(table.taken_slots().all(|slot| slot < SMALL.entries));
+        for slot in 0..SMALL.entries + 1 {
+            if let Ok(Some(view)) = table.entry(slot) {
+                assert_eq!(view.seq.slot(), Some(slot));
+            }
+        }
+        assert!((0..3).filter_map(|slot| table.serving(slot)).count() <= 2);
+        assert!(table.header().engine.bytes().len() <= 56);
+        let _ = table.counters();
+    }
+    for geometry in [(0, 1), (1, 0), (usize::MAX, 1), (1, usize::MAX)] {
+        let (entries, threads) = geometry;
+        let made = Table::create(&words, Geometry { entries, threads });
+        assert!(matches!(made, Err(TableError::Geometry { .. })));
+    }
+}

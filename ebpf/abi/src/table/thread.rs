@@ -1,6 +1,8 @@
 //! What each thread is serving: the join between a room and the calls of the transfer library.
 
-use super::{HEADER_WORDS, Seq, THREAD_WORDS, Table, header, tagged};
+use super::entry::COMMAND;
+use super::tagged::Gate;
+use super::{Command, HEADER_WORDS, Seq, THREAD_WORDS, Table, header, tagged};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -11,6 +13,11 @@ const TID: usize = 0;
 const SEQ: usize = 1;
 const SINCE: usize = 2;
 const SERVES: usize = 3;
+/// 1 when the thread is counted in the command word of the room that it serves.
+const ENTERED: usize = 4;
+
+/// In the place of a thread id: a dead thread's slot is just being given to another.
+const CHANGING_HANDS: u64 = u64::MAX;
 
 /// A thread and the room it works for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,29 +37,42 @@ impl<'m> Table<'m> {
         self.word(HEADER_WORDS + slot * THREAD_WORDS + word)
     }
 
-    /// This thread's slot: its own, else a free one, else one whose thread is gone.
-    fn thread_slot(&self, tid: u32, alive: impl Fn(u32) -> bool) -> Option<usize> {
+    /// The slots that a thread may use, the likeliest first.
+    fn thread_slots(&self, tid: u32) -> impl Iterator<Item = usize> + use<> {
         let threads = self.geometry().threads;
         let start = tid as usize % threads;
-        let probes = || (0..THREAD_PROBES.min(threads)).map(|step| (start + step) % threads);
-        let held_by = |slot| self.thread_word(slot, TID).load(Acquire);
-        let claim = |slot, from| {
+        (0..THREAD_PROBES.min(threads)).map(move |step| (start + step) % threads)
+    }
+
+    fn own_slot(&self, tid: u32) -> Option<usize> {
+        self.thread_slots(tid)
+            .find(|slot| self.thread_word(*slot, TID).load(Acquire) == u64::from(tid))
+    }
+
+    /// This thread's slot: its own, else a free one, else one whose thread is gone.
+    fn thread_slot(&self, tid: u32, alive: impl Fn(u32) -> bool) -> Option<usize> {
+        let claim = |slot: usize, from: u64, to: u64| {
             let word = self.thread_word(slot, TID);
-            word.compare_exchange(from, u64::from(tid), AcqRel, Relaxed)
-                .is_ok()
+            word.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
         };
-        if let Some(own) = probes().find(|slot| held_by(*slot) == u64::from(tid)) {
-            return Some(own);
-        }
-        if let Some(free) = probes().find(|slot| held_by(*slot) == 0 && claim(*slot, 0)) {
-            return Some(free);
-        }
-        // Only a dead thread's slot may be taken over: a live owner writes without looking again.
-        let dead = |slot: &usize| {
-            let holder = held_by(*slot);
-            u32::try_from(holder).is_ok_and(|holder| !alive(holder)) && claim(*slot, holder)
-        };
-        probes().find(dead)
+        let own = self.own_slot(tid);
+        own.or_else(|| {
+            self.thread_slots(tid)
+                .find(|slot| claim(*slot, 0, u64::from(tid)))
+        })
+        .or_else(|| {
+            // Only a dead thread's slot may be taken over: a live owner writes without looking
+            // again. It shows no thread until the dead one's room is left, lest a reader think
+            // that its new owner serves that room.
+            let dead = self.thread_slots(tid).find(|slot| {
+                let holder = self.thread_word(*slot, TID).load(Acquire);
+                u32::try_from(holder).is_ok_and(|holder| !alive(holder))
+                    && claim(*slot, holder, CHANGING_HANDS)
+            })?;
+            self.leave_slot(dead);
+            self.thread_word(dead, TID).store(u64::from(tid), Release);
+            Some(dead)
+        })
     }
 
     /// This thread begins to work for `seq`; an earlier room is left first. `false`: the room is
@@ -65,36 +85,39 @@ impl<'m> Table<'m> {
         if let Some(slot) = slot {
             self.leave_slot(slot);
         }
-        if self.is_open(seq)
-            && let Some(entry) = seq.slot()
-            && !tagged::enter(self.command_word(entry), seq)
-        {
-            return false;
-        }
-        let Some(slot) = slot else {
-            // Without a slot nobody would leave the gate again, so it is left at once: the agent
-            // sees `threads_overflow` and proves nothing about this table.
-            self.bump(header::THREADS_OVERFLOW);
-            if let Some(entry) = seq.slot() {
-                tagged::leave(self.command_word(entry), seq);
+        // A room that has left the queue has no gate any more, and one that found the table
+        // full never had one.
+        let entry = self.slot_of(seq).filter(|_| self.is_open(seq));
+        let gate = entry.map_or(Gate::Gone, |entry| {
+            tagged::enter(self.entry_word(entry, COMMAND), seq)
+        });
+        match (slot, gate) {
+            (_, Gate::Held) => return false,
+            (Some(slot), gate) => self.take_up(slot, now, seq, gate),
+            (None, gate) => {
+                // Without a slot nobody would leave the gate again, so it is left at once: the
+                // agent sees `threads_overflow` and proves nothing about this table.
+                self.bump(header::THREADS_OVERFLOW);
+                self.leave_gate(seq, gate == Gate::Entered);
             }
-            return true;
-        };
-        self.thread_word(slot, SINCE).store(now, Relaxed);
-        let serves = self.thread_word(slot, SERVES);
-        serves.store(serves.load(Relaxed) + 1, Relaxed);
-        self.thread_word(slot, SEQ).store(seq.0, Release);
+        }
         true
+    }
+
+    /// Shows `seq` in the thread's own slot, which is idle.
+    fn take_up(&self, slot: usize, now: u64, seq: Seq, gate: Gate) {
+        let entered = u64::from(gate == Gate::Entered);
+        self.thread_word(slot, ENTERED).store(entered, Relaxed);
+        // Release, so that a reader that sees them also sees that the slot was idle before.
+        self.thread_word(slot, SINCE).store(now, Release);
+        let serves = self.thread_word(slot, SERVES);
+        serves.store(serves.load(Relaxed).wrapping_add(1), Release);
+        self.thread_word(slot, SEQ).store(seq.0, Release);
     }
 
     /// This thread ends its work for the room it was serving, if any. Returns that room.
     pub fn serve_end(&self, tid: u32) -> Option<Seq> {
-        let threads = self.geometry().threads;
-        let start = tid as usize % threads;
-        let slot = (0..THREAD_PROBES.min(threads))
-            .map(|step| (start + step) % threads)
-            .find(|slot| self.thread_word(*slot, TID).load(Acquire) == u64::from(tid))?;
-        self.leave_slot(slot)
+        self.leave_slot(self.own_slot(tid)?)
     }
 
     fn leave_slot(&self, slot: usize) -> Option<Seq> {
@@ -103,11 +126,33 @@ impl<'m> Table<'m> {
         if seq.0 == 0 {
             return None;
         }
+        let entered = self.thread_word(slot, ENTERED).load(Relaxed) != 0;
         word.store(0, Release);
-        if let Some(entry) = seq.slot().filter(|entry| *entry < self.geometry().entries) {
-            tagged::leave(self.command_word(entry), seq);
-        }
+        self.leave_gate(seq, entered);
         Some(seq)
+    }
+
+    /// Leaves the gate of `seq`, unless this thread was never counted in it: it would take away
+    /// another thread's count.
+    fn leave_gate(&self, seq: Seq, entered: bool) {
+        if let Some(entry) = self.slot_of(seq).filter(|_| entered) {
+            tagged::leave(self.entry_word(entry, COMMAND), seq);
+        }
+    }
+
+    /// Asks that no thread begins to work for `seq` (the agent's only write, and the worker's
+    /// own when it fails a room). From then on the count of active threads only falls: once it
+    /// is 0 nobody works for the room until [`Table::release`]. Returns the command as it stands
+    /// then, or `None` when the room is not in the queue or is held already.
+    pub fn hold(&self, seq: Seq) -> Option<Command> {
+        let slot = self.slot_of(seq).filter(|_| self.is_open(seq))?;
+        tagged::hold(self.entry_word(slot, COMMAND), seq)
+    }
+
+    /// Ends the hold `epoch` of `seq`. `false` when it is not held under that epoch.
+    pub fn release(&self, seq: Seq, epoch: u32) -> bool {
+        self.slot_of(seq)
+            .is_some_and(|slot| tagged::release(self.entry_word(slot, COMMAND), seq, epoch))
     }
 
     /// What the thread in `slot` is doing; `None` for a slot that no thread has taken, or one
