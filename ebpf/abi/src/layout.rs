@@ -8,6 +8,36 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 /// Number of layouts that can be in force at once; slot 0 is "unknown build".
 pub const LAYOUT_SLOTS: u32 = 16;
 
+/// Processes that can be watched for their exit at once.
+pub const WATCHED_SLOTS: u32 = 4096;
+
+/// Offset of the length in a `std::string` of libstdc++'s new ABI; the pointer comes first.
+pub const STRING_LENGTH: u64 = 8;
+/// Offset of `status`, one byte, in `uct_completion_t {func, i32 count, ucs_status_t status}`:
+/// UCT's public structure, so not a matter of the build.
+pub const COMPLETION_STATUS: u64 = 12;
+
+/// How many bytes of a text of `length` go into a field of `room` bytes.
+#[inline(always)]
+pub const fn taken(length: u64, room: u32) -> u32 {
+    if length > room as u64 {
+        room
+    } else {
+        length as u32
+    }
+}
+
+/// The request that a completion belongs to, from an attach cookie that holds the distance
+/// `completion - request` of this build of UCX as two's complement; 0 where it is unknown (0).
+#[inline(always)]
+pub const fn request_of(completion: u64, distance: u64) -> u64 {
+    if distance == 0 {
+        0
+    } else {
+        completion.wrapping_sub(distance)
+    }
+}
+
 /// Byte offsets inside NIXL's `nixlXferReqH` and `nixlAgentOptionalArgs`.
 ///
 /// Source: measured on nixl-cu12 1.5.1 (build-id `c60ac851…`), confirmed in its disassembly.
@@ -66,6 +96,21 @@ mod tests {
     #[test]
     fn a_handle_of_the_right_build_is_plausible() {
         assert!(NixlLayout::plausible(1, NIXL_NOT_POSTED, 1, 43, 131_072));
+    }
+
+    #[test]
+    fn a_text_is_cut_at_the_field() {
+        assert_eq!(taken(0, 128), 0);
+        assert_eq!(taken(128, 128), 128);
+        assert_eq!(taken(129, 128), 128);
+        assert_eq!(taken(u64::MAX, 128), 128);
+    }
+
+    #[test]
+    fn a_request_lies_a_signed_distance_from_its_completion() {
+        let distance = (-128_i64).cast_unsigned();
+        assert_eq!(request_of(0x1000 - 128, distance), 0x1000);
+        assert_eq!(request_of(0x1000, 0), 0);
     }
 
     #[test]

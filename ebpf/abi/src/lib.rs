@@ -11,5 +11,8 @@
 pub mod layout;
 pub mod mishap;
 pub mod record;
+// The kernel's target has no compare-and-swap in Rust, and no program reads the table.
+#[cfg(not(target_arch = "bpf"))]
 mod sync;
+#[cfg(not(target_arch = "bpf"))]
 pub mod table;

@@ -10,6 +10,11 @@ pub const RID_BYTES: usize = 64;
 /// Longest peer name and notification kept in a [`XferPost`] record, in bytes.
 pub const NAME_BYTES: usize = 128;
 
+/// Slots in a map indexed by [`Kind`]: room for kinds to come.
+pub const KIND_SLOTS: u32 = 64;
+/// [`Exit::group_dead`] where the kernel does not say.
+pub const GROUP_DEAD_UNKNOWN: u32 = 2;
+
 /// What a record is. Numbers are never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
@@ -59,6 +64,14 @@ impl Kind {
         ("inflight_mark_phase", Self::Phase),
         ("inflight_mark_remove", Self::Remove),
     ];
+
+    /// Whether an attach cookie is a kind that the `mark` program may stamp: a mark that makes a
+    /// [`Mark`], so not an append.
+    pub const fn is_mark(cookie: u64) -> bool {
+        cookie >= Self::Open as u64
+            && cookie <= Self::Remove as u64
+            && cookie != Self::Append as u64
+    }
 }
 
 /// The beginning of every record.
@@ -366,6 +379,17 @@ mod tests {
                 "{len} bytes"
             );
         }
+    }
+
+    #[test]
+    fn the_marks_are_the_kinds_that_the_mark_program_may_stamp() {
+        for cookie in 0..u64::from(KIND_SLOTS) {
+            let listed = Kind::MARKS
+                .iter()
+                .any(|(_, kind)| *kind as u64 == cookie && *kind != Kind::Append);
+            assert_eq!(Kind::is_mark(cookie), listed, "{cookie}");
+        }
+        assert!(!Kind::is_mark(u64::from(u32::MAX) + 2));
     }
 
     #[test]

@@ -1,6 +1,38 @@
-//! Kernel side.
+//! The kernel side of inflightd: it reads arguments, stamps them and submits records.
+//!
+//! | program | sits on | record |
+//! |---|---|---|
+//! | `mark` | `inflight_mark_*` but append; cookie = kind | `Mark` |
+//! | `append` | `inflight_mark_append` | `Append` |
+//! | `xfer_post`, `xfer_ret` | `nixlAgent::postXferReq`; cookie = layout | `XferPost`, `XferRet` |
+//! | `xfer_release` | `nixlAgent::releaseXferReq`; cookie = layout | `XferRet` |
+//! | `flush`, `flush_ret` | `ucp_ep_flush_nbx` | `Flush`, at its return |
+//! | `flush_done` | `ucp_ep_flush_completion`; cookie = distance | `FlushDone` |
+//! | `ep_error` | `nixlUcxEp::err_cb` | `EpError` |
+//! | `process_exit`, `process_exit_plain` | raw tracepoint `sched_process_exit` | `Exit` |
+//!
+//! No program decides anything, none loops, and each failure has a counter of its own
+//! ([`inflightd_abi::mishap`]). Records are submitted without a wake-up: the probed thread would
+//! pay for it (2-5 us); the agent polls.
 #![no_std]
 #![no_main]
-#[cfg(not(test))]
+
+mod calls;
+mod emit;
+mod maps;
+mod marks;
+mod nixl;
+mod process;
+mod ucx;
+mod user;
+
+/// Tells the kernel that GPL-only helpers may be used (`bpf_probe_read_user`).
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";
+
+/// Never reached: the verifier refuses a program that could panic.
 #[panic_handler]
-fn panic(_info: &core::panic::PanicInfo<'_'>) -> ! { loop {} }
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    loop {}
+}

@@ -1,0 +1,66 @@
+//! Every map, with its bound and what gives way when it is full.
+
+use aya_ebpf::{
+    macros::map,
+    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
+};
+use inflightd_abi::{
+    layout::{LAYOUT_SLOTS, NixlLayout},
+    mishap::{MISHAP_SLOTS, Mishap},
+    record::{KIND_SLOTS, Kind},
+};
+
+use crate::calls::{Call, Site};
+
+/// The records. The loader sets the size; when it is full the newest record is lost and counted.
+#[map]
+pub(crate) static RING: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
+
+/// Failures by [`Mishap`].
+#[map]
+static MISHAPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(MISHAP_SLOTS, 0);
+
+/// Records lost because the ring was full, by [`Kind`].
+#[map]
+static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(KIND_SLOTS, 0);
+
+/// NIXL layouts by attach cookie; slot 0 stays empty: "unknown build".
+#[map]
+pub(crate) static LAYOUTS: Array<NixlLayout> = Array::with_max_entries(LAYOUT_SLOTS, 0);
+
+/// Calls between entry and return, by thread and function. When it is full the least recently
+/// used gives way: a thread that died, or threw, inside its call.
+#[map]
+pub(crate) static CALLS: LruHashMap<Site, Call> = LruHashMap::with_max_entries(8192, 0);
+
+/// Processes whose exits are reported; the agent refuses to add more than fit.
+#[map]
+pub(crate) static WATCHED: HashMap<u32, u8> =
+    HashMap::with_max_entries(inflightd_abi::layout::WATCHED_SLOTS, 0);
+
+fn count(counters: &PerCpuArray<u64>, slot: u32) {
+    if let Some(counter) = counters.get_ptr_mut(slot) {
+        // SAFETY: the pointer is this CPU's slot of a per-CPU map. A program that preempts this
+        // one between load and store can hide one count of a failure; nothing else is at stake.
+        unsafe { *counter += 1 };
+    }
+}
+
+/// Counts a failure.
+#[inline(always)]
+pub(crate) fn mishap(mishap: Mishap) {
+    count(&MISHAPS, mishap as u32);
+}
+
+/// Counts a lost record.
+#[inline(always)]
+pub(crate) fn lost(kind: u32) {
+    mishap(Mishap::RingFull);
+    count(&LOST, kind);
+}
+
+/// Counts a lost record of a kind that is known when the program is written.
+#[inline(always)]
+pub(crate) fn lost_kind(kind: Kind) {
+    lost(kind as u32);
+}
