@@ -1,6 +1,6 @@
 //! Which sources see a worker, which do not and why.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 
 use crate::time::Nanos;
 
@@ -145,25 +145,29 @@ pub struct Coverage {
     sources: BTreeMap<Source, Entry>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     sight: Sight,
     since: Nanos,
     lost: u64,
-    lost_at: Nanos,
+    /// The last losses, oldest first.
+    losses: VecDeque<(Nanos, u64)>,
 }
 
-const UNSEEN: Entry = Entry {
+/// Most losses kept of one source; the victim is the oldest, whose count goes to the next.
+const LOSSES_MAX: usize = 32;
+
+static UNSEEN: Entry = Entry {
     sight: Sight::Blind(Reason::NotAttached),
     since: Nanos::ZERO,
     lost: 0,
-    lost_at: Nanos::ZERO,
+    losses: VecDeque::new(),
 };
 
 impl Coverage {
     /// From `at` on, `source` sees this well. Returns whether that is a change.
     pub fn set(&mut self, at: Nanos, source: Source, sight: Sight) -> bool {
-        let entry = self.sources.entry(source).or_insert(UNSEEN);
+        let entry = self.sources.entry(source).or_insert_with(|| UNSEEN.clone());
         let changed = entry.sight != sight || entry.since == Nanos::ZERO;
         if changed {
             entry.sight = sight;
@@ -174,9 +178,13 @@ impl Coverage {
 
     /// `count` events of `source` were lost before `at`.
     pub fn lose(&mut self, at: Nanos, source: Source, count: u64) {
-        let entry = self.sources.entry(source).or_insert(UNSEEN);
+        let entry = self.sources.entry(source).or_insert_with(|| UNSEEN.clone());
         entry.lost = entry.lost.saturating_add(count);
-        entry.lost_at = at;
+        let merged = if entry.losses.len() < LOSSES_MAX { None } else { entry.losses.pop_front() };
+        if let (Some((_, count)), Some(next)) = (merged, entry.losses.front_mut()) {
+            next.1 = next.1.saturating_add(count);
+        }
+        entry.losses.push_back((at, count));
     }
 
     fn entry(&self, source: Source) -> &Entry {
@@ -199,12 +207,22 @@ impl Coverage {
         let entry = self.entry(source);
         entry.sight == Sight::Visible
             && entry.since <= from
-            && !(entry.lost > 0 && entry.lost_at >= from)
+            && self.lost_at(source).is_none_or(|at| at < from)
     }
 
     /// Events of `source` known to be lost so far.
     pub fn lost(&self, source: Source) -> u64 {
         self.entry(source).lost
+    }
+
+    /// Events of `source` known to be lost at `from` or later.
+    pub fn lost_since(&self, source: Source, from: Nanos) -> u64 {
+        self.entry(source).losses.iter().filter(|(at, _)| *at >= from).map(|(_, count)| count).sum()
+    }
+
+    /// When events of `source` were last lost.
+    pub fn lost_at(&self, source: Source) -> Option<Nanos> {
+        self.entry(source).losses.back().map(|(at, _)| *at)
     }
 
     /// Every source with its sight and since when.

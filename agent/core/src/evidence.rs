@@ -85,14 +85,7 @@ pub struct Evidence {
 impl Evidence {
     /// Evidence without any number.
     pub const fn of(id: EvidenceId) -> Self {
-        Self {
-            id,
-            at: None,
-            amount: None,
-            code: None,
-            peer: None,
-            tid: None,
-        }
+        Self { id, at: None, amount: None, code: None, peer: None, tid: None }
     }
 
     /// With the moment that it speaks of.

@@ -7,25 +7,31 @@
 //!
 //! * [`fact`]: what happened, as the agent's sources saw it;
 //! * [`ledger`]: every room's account, by worker and append sequence;
-//! * `judge`: what an account means; a pure function over account, coverage and policy;
+//! * [`judge()`]: what an account means; a pure function over account, coverage and policy;
 //! * [`verdict`]: findings, causes, evidence and the outputs that carry them.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod account;
+mod book;
 pub mod coverage;
 pub mod evidence;
 pub mod fact;
+mod flush;
+pub mod judge;
 
 pub mod ledger;
 pub mod policy;
 mod time;
 pub mod verdict;
+mod wire;
 
 pub use coverage::{Coverage, Reason, Sight, Source};
 pub use evidence::{Evidence, EvidenceId};
 pub use fact::{Event, Fact};
+pub use judge::judge;
 pub use ledger::Ledger;
 pub use policy::Policy;
 pub use time::Nanos;

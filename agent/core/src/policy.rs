@@ -22,25 +22,37 @@ pub struct Policy {
     pub setup_grace: Nanos,
     /// A connection is "being set up" so long after a byte of it was last seen.
     pub setup_recent: Nanos,
-    /// Least growth of a connection's bytes that counts as payload.
+    /// Least growth of the bytes that a peer has taken that counts as payload.
     pub payload_min: u64,
-    /// Bytes either way that setting up a connection may take and that are not payload.
+    /// Least growth of the bytes received from a peer that counts as its answer: one
+    /// acknowledgement of UCX over TCP (measured: 9 bytes).
+    pub answer_min: u64,
+    /// Bytes that the peer may take while a connection is set up, no payload (measured: 125).
     pub setup_bytes: u64,
+    /// Bytes that a peer may answer while a connection is set up (measured: 78).
+    pub setup_answer: u64,
+}
+
+impl Policy {
+    /// The design's deadlines, for a fleet.
+    pub const DEFAULT: Self = Self {
+        suspect: Nanos::from_secs(5),
+        stall: Nanos::from_secs(30),
+        max_dwell: Nanos::from_secs(600),
+        hard_grace: Nanos::from_millis(600),
+        beat_fresh: Nanos::from_secs(5),
+        scheduler_wedged: Nanos::from_secs(300),
+        setup_grace: Nanos::from_secs(60),
+        setup_recent: Nanos::from_secs(10),
+        payload_min: 256,
+        answer_min: 9,
+        setup_bytes: 4096,
+        setup_answer: 128,
+    };
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self {
-            suspect: Nanos::from_secs(5),
-            stall: Nanos::from_secs(30),
-            max_dwell: Nanos::from_secs(600),
-            hard_grace: Nanos::from_millis(600),
-            beat_fresh: Nanos::from_secs(5),
-            scheduler_wedged: Nanos::from_secs(300),
-            setup_grace: Nanos::from_secs(60),
-            setup_recent: Nanos::from_secs(10),
-            payload_min: 256,
-            setup_bytes: 8 * 1024,
-        }
+        Self::DEFAULT
     }
 }

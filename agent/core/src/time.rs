@@ -41,10 +41,7 @@ impl Nanos {
     }
 
     /// In seconds.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "for people to read: 53 bits are 104 days"
-    )]
+    #[expect(clippy::cast_precision_loss, reason = "for people to read: 53 bits are 104 days")]
     pub const fn secs_f64(self) -> f64 {
         self.0 as f64 / 1e9
     }

@@ -144,9 +144,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether somebody should be told at once.
+    /// Whether somebody should be told at once: not where bytes move, where nothing can be seen,
+    /// or where the room waits behind another, whose own verdict tells.
     pub const fn is_alert(&self) -> bool {
         !matches!(self.finding, Finding::MovingSlowly | Finding::Blind)
+            && !matches!(self.cause, Cause::QueuedBehind)
     }
 }
 

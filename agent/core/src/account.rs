@@ -1,0 +1,222 @@
+//! One room's account, and the transfers posted for it.
+
+use alloc::vec::Vec;
+
+use crate::fact::{Append, Counts, Handle, Peer, Room, Seq, Tid};
+use crate::time::Nanos;
+use crate::verdict::{Bytes, Cause, Finding};
+
+/// A status that ended something badly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// When it was seen.
+    pub at: Nanos,
+    /// The library's status.
+    pub code: i32,
+    /// It came from the endpoint, not from a transfer.
+    pub endpoint: bool,
+}
+
+/// Where a transfer stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    Open,
+    Complete,
+    Failed,
+    /// Released while it was open, or its end was not seen: nothing is known of its bytes.
+    Abandoned,
+}
+
+/// A transfer by its handle.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) seq: Option<Seq>,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) posted_at: Nanos,
+    pub(crate) ep: Option<u64>,
+    /// Flushes issued for it that have not completed.
+    pub(crate) pending: u32,
+    /// Flushes issued for it.
+    pub(crate) flushes: u32,
+    /// The post has returned: no further flush will be issued.
+    pub(crate) returned: bool,
+    pub(crate) progress: Progress,
+}
+
+impl Transfer {
+    pub(crate) const fn is_open(&self) -> bool {
+        matches!(self.progress, Progress::Open)
+    }
+
+    /// Whether every flush has completed: all bytes have arrived.
+    pub(crate) const fn is_flushed(&self) -> bool {
+        self.returned && self.flushes > 0 && self.pending == 0
+    }
+}
+
+/// A verdict that was told and has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) finding: Finding,
+    pub(crate) cause: Cause,
+    pub(crate) at: Nanos,
+}
+
+/// One stay of one room in one worker's queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) seq: Seq,
+    pub(crate) room: Room,
+    pub(crate) appended_at: Nanos,
+    /// When the agent came, for a room that was open before.
+    pub(crate) late_at: Option<Nanos>,
+    pub(crate) expected: u64,
+    pub(crate) peers: Vec<Peer>,
+    pub(crate) peers_whole: bool,
+    /// What the table and the marks say, whichever is further.
+    pub(crate) counts: Counts,
+    /// What the marks alone say.
+    pub(crate) marks: Counts,
+    /// When the table was last read.
+    pub(crate) read_at: Nanos,
+    /// Handles posted for it that are not released yet.
+    pub(crate) handles: Vec<Handle>,
+    /// Bytes in transfers that were seen posted, and seen complete.
+    pub(crate) seen: Bytes,
+    /// Of `counts.done_bytes` and `seen.completed`, what was credited to the peers.
+    pub(crate) credited: u64,
+    pub(crate) transfers_seen: u64,
+    pub(crate) first_post: Option<Nanos>,
+    pub(crate) last_completion: Option<Nanos>,
+    pub(crate) last_progress: Nanos,
+    pub(crate) serving: Option<(Tid, Nanos)>,
+    pub(crate) served: bool,
+    pub(crate) thread_gone: Option<(Tid, Nanos)>,
+    pub(crate) failure: Option<Failure>,
+    pub(crate) standing: Option<Standing>,
+    pub(crate) stalled: bool,
+    pub(crate) due: Nanos,
+}
+
+impl Account {
+    pub(crate) fn new(at: Nanos, seen_at: Nanos, append: &Append) -> Self {
+        Self {
+            seq: append.seq,
+            room: append.room,
+            appended_at: at,
+            late_at: append.late.then_some(seen_at),
+            expected: append.expected,
+            peers: append.peers.clone(),
+            peers_whole: append.peers_whole,
+            counts: Counts::default(),
+            marks: Counts::default(),
+            read_at: Nanos::ZERO,
+            handles: Vec::new(),
+            seen: Bytes::default(),
+            credited: 0,
+            transfers_seen: 0,
+            first_post: None,
+            last_completion: None,
+            last_progress: at,
+            serving: None,
+            served: false,
+            thread_gone: None,
+            failure: None,
+            standing: None,
+            stalled: false,
+            due: Nanos::MAX,
+        }
+    }
+
+    /// A second look at the same append: what the first did not know is added.
+    pub(crate) fn describe(&mut self, append: &Append) {
+        if self.peers.len() < append.peers.len() {
+            self.peers.clone_from(&append.peers);
+            self.peers_whole = append.peers_whole;
+        }
+        self.expected = self.expected.max(append.expected);
+    }
+
+    pub(crate) fn posts(&self) -> u64 {
+        self.counts.posts.max(self.transfers_seen)
+    }
+
+    pub(crate) fn bytes(&self) -> Bytes {
+        Bytes {
+            expected: self.expected,
+            posted: self.counts.posted_bytes.max(self.seen.posted),
+            completed: self.counts.done_bytes.max(self.seen.completed),
+        }
+    }
+
+    /// A transfer call began.
+    pub(crate) fn post(&mut self, at: Nanos) {
+        self.first_post = Some(self.first_post.map_or(at, |first| first.min(at)));
+    }
+
+    /// Payload moved.
+    pub(crate) fn progress(&mut self, at: Nanos) {
+        self.last_progress = self.last_progress.max(at);
+    }
+
+    /// All of a transfer's bytes arrived.
+    pub(crate) fn complete(&mut self, at: Nanos) {
+        self.last_completion = self.last_completion.max(Some(at));
+        self.progress(at);
+    }
+
+    pub(crate) const fn fail(&mut self, failure: Failure) {
+        if self.failure.is_none() {
+            self.failure = Some(failure);
+        }
+    }
+
+    /// The table was read: counts only grow, and marks may have been ahead of it.
+    pub(crate) fn read(&mut self, counts: &Counts) {
+        let was = self.counts;
+        let now = &mut self.counts;
+        now.phase = counts.phase;
+        now.posts = was.posts.max(counts.posts);
+        now.posted_bytes = was.posted_bytes.max(counts.posted_bytes);
+        now.dones = was.dones.max(counts.dones);
+        now.done_bytes = was.done_bytes.max(counts.done_bytes);
+        now.failures = was.failures.max(counts.failures);
+        if let Some(first) = counts.first_post {
+            self.post(first);
+        }
+        if counts.done_bytes > was.done_bytes
+            && let Some(last) = counts.last_done
+        {
+            self.complete(last);
+        }
+        if counts.failures > was.failures
+            && let Some(at) = counts.last_done
+        {
+            self.fail(Failure { at, code: 0, endpoint: false });
+        }
+    }
+
+    /// A mark came: the counts are the further of table and marks.
+    pub(crate) fn take_marks(&mut self) {
+        let (now, marks) = (&mut self.counts, &self.marks);
+        now.posts = now.posts.max(marks.posts);
+        now.posted_bytes = now.posted_bytes.max(marks.posted_bytes);
+        now.dones = now.dones.max(marks.dones);
+        now.done_bytes = now.done_bytes.max(marks.done_bytes);
+        now.failures = now.failures.max(marks.failures);
+    }
+
+    /// What is new in the completed bytes since the last call: to be credited to the peer.
+    pub(crate) fn credit(&mut self) -> u64 {
+        let completed = self.bytes().completed;
+        let new = completed.saturating_sub(self.credited);
+        self.credited = completed.max(self.credited);
+        new
+    }
+
+    /// Transfer calls that have begun and not ended, as far as can be told.
+    pub(crate) fn calls_open(&self) -> u64 {
+        self.counts.posts.saturating_sub(self.counts.dones)
+    }
+}

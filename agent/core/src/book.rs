@@ -1,0 +1,326 @@
+//! One worker's book: its rooms, threads, transfers, peers and what is seen of it.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::account::Account;
+use crate::coverage::{Coverage, Source};
+use crate::fact::{Append, Counts, Handle, Life, Meter, Peer, Phase, Seq, Tid};
+use crate::flush::Flushes;
+use crate::judge::{Ahead, Case, PeerCase};
+use crate::policy::Policy;
+use crate::time::Nanos;
+use crate::wire::{Moved, PeerBook};
+
+mod transfers;
+
+use crate::account::Transfer;
+
+/// Most open rooms of one worker: twice what a table holds. The victim is the oldest room, whose
+/// stay is closed as unknown.
+pub(crate) const ROOMS_MAX: usize = 16_384;
+/// Most threads of one worker; the victim is the one with the lowest id.
+const THREADS_MAX: usize = 4096;
+/// Most transfers of one worker; the victim is the one posted first.
+const TRANSFERS_MAX: usize = 16_384;
+/// Most peers of one worker; the victim is the one with the lowest number.
+const PEERS_MAX: usize = 4096;
+
+/// What a thread is doing.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Thread {
+    pub(crate) serving: Option<(Seq, Nanos)>,
+    /// The handle whose post is under way on this thread, and since when.
+    pub(crate) posting: Option<Handle>,
+}
+
+/// One worker.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Book {
+    pub(crate) accounts: BTreeMap<Seq, Account>,
+    pub(crate) coverage: Coverage,
+    pub(crate) beat: Nanos,
+    /// Facts that fit nothing: about rooms, handles or threads that are not known.
+    pub(crate) misfits: u64,
+    threads: BTreeMap<Tid, Thread>,
+    transfers: BTreeMap<Handle, Transfer>,
+    peers: BTreeMap<Peer, PeerBook>,
+    flushes: Flushes,
+}
+
+impl Book {
+    /// Takes a room in. `false` when it was already there.
+    pub(crate) fn append(&mut self, at: Nanos, seen_at: Nanos, append: &Append) -> bool {
+        if let Some(account) = self.accounts.get_mut(&append.seq) {
+            account.describe(append);
+            return false;
+        }
+        self.accounts.insert(append.seq, Account::new(at, seen_at, append));
+        for peer in &append.peers {
+            self.peer(*peer);
+        }
+        true
+    }
+
+    /// The room that has to go when one more comes in.
+    pub(crate) fn victim(&self) -> Option<Seq> {
+        let full = self.accounts.len() >= ROOMS_MAX;
+        self.accounts.keys().next().copied().filter(|_| full)
+    }
+
+    pub(crate) fn entry(&mut self, at: Nanos, seq: Seq, counts: &Counts) {
+        let Some(account) = self.accounts.get_mut(&seq) else {
+            self.misfits += 1;
+            return;
+        };
+        account.read(counts);
+        account.read_at = at;
+        self.credit(seq, None);
+    }
+
+    pub(crate) fn phase(&mut self, seq: Seq, phase: Phase) {
+        match self.accounts.get_mut(&seq) {
+            Some(account) => account.counts.phase = phase,
+            None => self.misfits += 1,
+        }
+    }
+
+    /// A transfer call of the engine begins, by its mark.
+    pub(crate) fn mark_post(&mut self, at: Nanos, seq: Seq, bytes: u64) {
+        let Some(account) = self.accounts.get_mut(&seq) else {
+            self.misfits += 1;
+            return;
+        };
+        account.marks.posts += 1;
+        account.marks.posted_bytes = account.marks.posted_bytes.saturating_add(bytes);
+        account.post(at);
+        account.take_marks();
+    }
+
+    /// A transfer call of the engine ends, by its mark.
+    pub(crate) fn mark_done(&mut self, at: Nanos, seq: Seq, bytes: u64, ok: bool) {
+        let Some(account) = self.accounts.get_mut(&seq) else {
+            self.misfits += 1;
+            return;
+        };
+        account.marks.dones += 1;
+        if ok {
+            account.marks.done_bytes = account.marks.done_bytes.saturating_add(bytes);
+            account.complete(at);
+        } else {
+            account.marks.failures += 1;
+            account.fail(crate::account::Failure { at, code: 0, endpoint: false });
+        }
+        account.take_marks();
+        self.credit(seq, None);
+    }
+
+    pub(crate) fn serve(&mut self, at: Nanos, tid: Tid, seq: Seq) {
+        self.serve_end(tid);
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
+            self.threads.pop_first();
+        }
+        self.threads.entry(tid).or_default().serving = Some((seq, at));
+        match self.accounts.get_mut(&seq) {
+            Some(account) => {
+                account.serving = Some((tid, at));
+                account.served = true;
+                account.thread_gone = None;
+            }
+            None => self.misfits += 1,
+        }
+    }
+
+    pub(crate) fn serve_end(&mut self, tid: Tid) {
+        let serving = self.threads.get_mut(&tid).and_then(|thread| thread.serving.take());
+        let account = serving.and_then(|(seq, _)| self.accounts.get_mut(&seq));
+        if let Some(account) = account.filter(|account| account.serving.is_some_and(|s| s.0 == tid))
+        {
+            account.serving = None;
+        }
+    }
+
+    /// A thread of the worker ended. Returns the room that it was working for.
+    pub(crate) fn thread_exit(&mut self, at: Nanos, tid: Tid) -> Option<Seq> {
+        let (seq, _) = self.threads.remove(&tid)?.serving?;
+        let account = self.accounts.get_mut(&seq)?;
+        account.serving = None;
+        account.thread_gone = Some((tid, at));
+        Some(seq)
+    }
+
+    /// The distance from a flush's request to its completion in this worker's build.
+    pub(crate) const fn know_distance(&mut self, distance: i64) {
+        self.flushes.know(distance);
+    }
+
+    /// Takes a room out.
+    pub(crate) fn remove(&mut self, seq: Seq) -> Option<Account> {
+        let account = self.accounts.remove(&seq)?;
+        for handle in &account.handles {
+            // A transfer outlives its room until its handle is released; it is nobody's then.
+            if let Some(transfer) = self.transfers.get_mut(handle) {
+                transfer.seq = None;
+            }
+        }
+        Some(account)
+    }
+
+    fn peer(&mut self, peer: Peer) -> &mut PeerBook {
+        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&peer) {
+            self.peers.pop_first();
+        }
+        self.peers.entry(peer).or_default()
+    }
+
+    pub(crate) fn life(&mut self, at: Nanos, peer: Peer, life: Life) {
+        let book = self.peer(peer);
+        // When a process went is when that was first seen; that it runs is as fresh as the look.
+        if book.life != life || life != Life::Gone {
+            book.life = life;
+            book.life_at = at;
+        }
+    }
+
+    pub(crate) fn history(&mut self, peer: Peer, bytes: u64, whole: bool) {
+        if whole {
+            self.peer(peer).history(bytes);
+        }
+    }
+
+    /// The connections to a peer were read: growth is progress of every room that has something
+    /// open to it.
+    pub(crate) fn wire(&mut self, at: Nanos, peer: Peer, meter: Meter, policy: &Policy) {
+        let quiet = !self.rooms_open_to(peer).any(|_| true) && !self.transfer_open_to(peer);
+        if !self.peer(peer).sample(at, meter, quiet, policy) {
+            return;
+        }
+        let moving: Vec<Seq> = self.rooms_open_to(peer).map(|account| account.seq).collect();
+        for seq in moving {
+            if let Some(account) = self.accounts.get_mut(&seq) {
+                account.progress(at);
+            }
+        }
+    }
+
+    /// Rooms that have a transfer open to the peer, or may have one that was not seen.
+    fn rooms_open_to(&self, peer: Peer) -> impl Iterator<Item = &Account> + '_ {
+        self.accounts.values().filter(move |account| {
+            account.peers.contains(&peer)
+                && (account.calls_open() > 0
+                    || self.open_transfers(account).any(|t| t.peer.is_none_or(|p| p == peer)))
+        })
+    }
+
+    fn transfer_open_to(&self, peer: Peer) -> bool {
+        self.transfers.values().any(|transfer| transfer.is_open() && transfer.peer == Some(peer))
+    }
+
+    fn open_transfers<'a>(&'a self, account: &'a Account) -> impl Iterator<Item = &'a Transfer> {
+        account.handles.iter().filter_map(|h| self.transfers.get(h)).filter(|t| t.is_open())
+    }
+
+    /// Tells the peers of newly completed bytes of a room.
+    fn credit(&mut self, seq: Seq, to: Option<Peer>) {
+        let Some(account) = self.accounts.get_mut(&seq) else {
+            return;
+        };
+        let bytes = account.credit();
+        let at = account.last_completion.unwrap_or(account.last_progress);
+        if bytes == 0 {
+            return;
+        }
+        let peers = match to {
+            Some(peer) => alloc::vec![peer],
+            // Which of several peers took them is not known: each is charged, so that what is
+            // left for open transfers is rather too little than too much.
+            None => account.peers.clone(),
+        };
+        for peer in peers {
+            self.peer(peer).complete(at, bytes);
+        }
+    }
+
+    /// All that is known of a room, for the judge.
+    pub(crate) fn case<'a>(&'a self, account: &Account, policy: &Policy) -> Case<'a> {
+        let open = self.open_transfers(account).count() as u64;
+        let first_post = account.first_post.unwrap_or(account.appended_at);
+        Case {
+            appended_at: account.appended_at,
+            late_at: account.late_at,
+            read_at: account.read_at,
+            phase: account.counts.phase,
+            bytes: account.bytes(),
+            posts: account.posts(),
+            open_transfers: self.open_count(account, open),
+            first_post: account.first_post,
+            last_completion: account.last_completion,
+            last_progress: account.last_progress,
+            serving: account.serving,
+            served: account.served,
+            thread_gone: account.thread_gone,
+            failure: account.failure,
+            peers: account
+                .peers
+                .iter()
+                .map(|peer| self.peer_case(*peer, account, first_post, policy))
+                .collect(),
+            peers_whole: account.peers_whole,
+            ahead: self.ahead(account),
+            beat: self.beat,
+            coverage: &self.coverage,
+        }
+    }
+
+    /// Transfers that are open: by handle where completions are seen, else by the engine's word.
+    fn open_count(&self, account: &Account, by_handle: u64) -> u64 {
+        let posted_unseen = account.posts() > account.transfers_seen;
+        let completions = self.coverage.sees(Source::Completions);
+        if completions && !posted_unseen { by_handle } else { by_handle.max(account.calls_open()) }
+    }
+
+    fn peer_case(&self, peer: Peer, of: &Account, first_post: Nanos, policy: &Policy) -> PeerCase {
+        let unseen = PeerBook::default();
+        let book = self.peers.get(&peer).unwrap_or(&unseen);
+        PeerCase {
+            peer,
+            life: (book.life, book.life_at),
+            meter: book.meter,
+            growth_at: book.growth_at,
+            moved: match book.moved(first_post, policy) {
+                Moved::Bytes(bytes) => {
+                    Moved::Bytes(bytes.saturating_sub(self.bytes_ahead(peer, of, first_post)))
+                }
+                other => other,
+            },
+        }
+    }
+
+    /// Open bytes to the peer that were posted before this room's: a connection delivers in
+    /// order, so what arrived was theirs first.
+    fn bytes_ahead(&self, peer: Peer, of: &Account, first_post: Nanos) -> u64 {
+        self.transfers
+            .values()
+            .filter(|t| t.is_open() && t.peer == Some(peer) && t.seq != Some(of.seq))
+            .filter(|t| t.posted_at < first_post)
+            .filter_map(|t| t.bytes)
+            .sum()
+    }
+
+    /// Rooms to one of the same peers that came first and have something open or being served.
+    fn ahead(&self, of: &Account) -> Option<Ahead> {
+        let first = |account: &&Account| {
+            account.peers.iter().any(|peer| of.peers.contains(peer))
+                && (account.serving.is_some() || account.posts() > 0)
+        };
+        let before = || self.accounts.range(..of.seq).map(|(_, account)| account).filter(first);
+        let since = before().next()?.appended_at;
+        Some(Ahead { rooms: before().count() as u64, since })
+    }
+
+    /// The rooms that have this peer.
+    pub(crate) fn rooms_of(&self, peer: Peer) -> Vec<Seq> {
+        let of = self.accounts.values().filter(|account| account.peers.contains(&peer));
+        of.map(|account| account.seq).collect()
+    }
+}

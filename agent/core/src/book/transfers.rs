@@ -1,0 +1,219 @@
+//! What the transfer library does: posts, flushes, completions, releases.
+
+use alloc::vec::Vec;
+
+use super::{Book, TRANSFERS_MAX};
+use crate::account::{Failure, Progress, Transfer};
+use crate::fact::{Handle, Peer, Seq, Tid};
+use crate::flush::Completed;
+use crate::time::Nanos;
+
+/// `ucs_status_ptr_t`: values at the top of the address space are statuses (UCX's
+/// `UCS_PTR_IS_ERR`: -1 to -100).
+const STATUS_PTR_MIN: u64 = (-100_i64).cast_unsigned();
+
+impl Book {
+    /// A transfer is posted: it belongs to the room that its thread works for.
+    pub(crate) fn xfer_post(
+        &mut self,
+        at: Nanos,
+        tid: Tid,
+        handle: Handle,
+        peer: Option<Peer>,
+        bytes: Option<u64>,
+    ) {
+        // The allocator gives an address out again at once: what was there before has ended.
+        self.end(at, handle, Progress::Abandoned);
+        self.forget(handle);
+        self.make_room();
+        let seq = self.threads.get(&tid).and_then(|thread| thread.serving).map(|(seq, _)| seq);
+        self.threads.entry(tid).or_default().posting = Some(handle);
+        let transfer = Transfer {
+            seq,
+            peer,
+            bytes,
+            posted_at: at,
+            ep: None,
+            pending: 0,
+            flushes: 0,
+            returned: false,
+            progress: Progress::Open,
+        };
+        self.transfers.insert(handle, transfer);
+        let Some(account) = seq.and_then(|seq| self.accounts.get_mut(&seq)) else {
+            return;
+        };
+        account.handles.push(handle);
+        account.transfers_seen += 1;
+        account.seen.posted = account.seen.posted.saturating_add(bytes.unwrap_or(0));
+        account.post(at);
+        if let Some(peer) = peer.filter(|peer| !account.peers.contains(peer)) {
+            account.peers.push(peer);
+        }
+    }
+
+    fn make_room(&mut self) {
+        if self.transfers.len() < TRANSFERS_MAX {
+            return;
+        }
+        let oldest = self.transfers.iter().min_by_key(|(_, transfer)| transfer.posted_at);
+        if let Some(handle) = oldest.map(|(handle, _)| *handle) {
+            self.forget(handle);
+        }
+    }
+
+    /// Takes a handle out of the book and out of its room.
+    fn forget(&mut self, handle: Handle) {
+        self.flushes.forget(handle);
+        let Some(transfer) = self.transfers.remove(&handle) else {
+            return;
+        };
+        if let Some(account) = transfer.seq.and_then(|seq| self.accounts.get_mut(&seq)) {
+            account.handles.retain(|held| *held != handle);
+        }
+    }
+
+    /// A post returned. Returns the room, where the post failed.
+    pub(crate) fn xfer_ret(
+        &mut self,
+        at: Nanos,
+        tid: Tid,
+        handle: Handle,
+        status: i32,
+    ) -> Option<Seq> {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.posting = None;
+        }
+        let Some(transfer) = self.transfers.get_mut(&handle) else {
+            self.misfits += 1;
+            return None;
+        };
+        transfer.returned = true;
+        let flushed = transfer.is_flushed();
+        match status {
+            0 => self.end(at, handle, Progress::Complete),
+            1 if flushed => self.end(at, handle, Progress::Complete),
+            1 => None,
+            code => self.fail(handle, Failure { at, code, endpoint: false }),
+        };
+        self.failed_room(handle)
+    }
+
+    /// A handle's status was read from its memory.
+    pub(crate) fn xfer_status(&mut self, at: Nanos, handle: Handle, status: i32) -> Option<Seq> {
+        if !self.transfers.contains_key(&handle) {
+            self.misfits += 1;
+            return None;
+        }
+        match status {
+            0 => self.end(at, handle, Progress::Complete),
+            // -1: not posted, the state before the post; 1: in progress.
+            -1 | 1 => None,
+            code => self.fail(handle, Failure { at, code, endpoint: false }),
+        };
+        self.failed_room(handle)
+    }
+
+    /// A handle is released: its last status counts, then it is gone.
+    pub(crate) fn xfer_release(&mut self, at: Nanos, handle: Handle, status: Option<i32>) {
+        match status {
+            Some(0) => self.end(at, handle, Progress::Complete),
+            Some(code) if code < -1 => self.fail(handle, Failure { at, code, endpoint: false }),
+            _ => self.end(at, handle, Progress::Abandoned),
+        };
+        self.forget(handle);
+    }
+
+    /// A flush was issued: by the thread whose post is under way.
+    pub(crate) fn flush(&mut self, at: Nanos, tid: Tid, ep: u64, request: u64) -> Option<Seq> {
+        // A flush outside a post is not a transfer's: a notification, or the engine's own.
+        let handle = self.threads.get(&tid).and_then(|thread| thread.posting)?;
+        let transfer = self.transfers.get_mut(&handle)?;
+        transfer.ep = Some(ep);
+        transfer.flushes += 1;
+        if request == 0 {
+            return None;
+        }
+        if request >= STATUS_PTR_MIN {
+            let code = i32::try_from(request.cast_signed()).unwrap_or(i32::MIN);
+            return self.fail(handle, Failure { at, code, endpoint: false });
+        }
+        transfer.pending += 1;
+        let posted_at = transfer.posted_at;
+        let early = self.flushes.issue(request, handle, posted_at)?;
+        self.flushed(handle, early)
+    }
+
+    /// A flush completed inside the library.
+    pub(crate) fn flush_done(&mut self, completion: u64, done: Completed) -> Option<Seq> {
+        let (_, handle) = self.flushes.complete(completion, done)?;
+        self.flushed(handle, done)
+    }
+
+    fn flushed(&mut self, handle: Handle, done: Completed) -> Option<Seq> {
+        let transfer = self.transfers.get_mut(&handle)?;
+        transfer.pending = transfer.pending.saturating_sub(1);
+        let flushed = transfer.is_flushed();
+        match done.status {
+            // The callback runs on errors as well.
+            Some(code) if code < 0 => {
+                self.fail(handle, Failure { at: done.at, code, endpoint: false });
+                return self.failed_room(handle);
+            }
+            _ if flushed => self.end(done.at, handle, Progress::Complete),
+            _ => None,
+        };
+        None
+    }
+
+    /// An endpoint failed: so has every transfer that is open on it. Returns their rooms.
+    pub(crate) fn ep_error(&mut self, at: Nanos, ep: u64, code: i32) -> Vec<Seq> {
+        let on_it = |transfer: &Transfer| transfer.is_open() && transfer.ep == Some(ep);
+        let failed: Vec<Handle> = self
+            .transfers
+            .iter()
+            .filter(|(_, transfer)| on_it(transfer))
+            .map(|(handle, _)| *handle)
+            .collect();
+        for handle in &failed {
+            self.fail(*handle, Failure { at, code, endpoint: true });
+        }
+        failed.into_iter().filter_map(|handle| self.failed_room(handle)).collect()
+    }
+
+    fn failed_room(&self, handle: Handle) -> Option<Seq> {
+        let transfer = self.transfers.get(&handle)?;
+        transfer.seq.filter(|_| transfer.progress == Progress::Failed)
+    }
+
+    fn fail(&mut self, handle: Handle, failure: Failure) -> Option<Seq> {
+        self.end(failure.at, handle, Progress::Failed);
+        let seq = self.transfers.get(&handle)?.seq?;
+        self.accounts.get_mut(&seq)?.fail(failure);
+        Some(seq)
+    }
+
+    /// A transfer ended; only the first end counts.
+    fn end(&mut self, at: Nanos, handle: Handle, how: Progress) -> Option<Seq> {
+        let transfer = self.transfers.get_mut(&handle).filter(|transfer| transfer.is_open())?;
+        transfer.progress = how;
+        let (seq, peer, bytes) = (transfer.seq, transfer.peer, transfer.bytes.unwrap_or(0));
+        if how != Progress::Complete {
+            return seq;
+        }
+        match seq.and_then(|seq| self.accounts.get_mut(&seq)) {
+            Some(account) => {
+                account.seen.completed = account.seen.completed.saturating_add(bytes);
+                account.complete(at);
+                self.credit(seq?, peer);
+            }
+            // Nobody's any more: the peer took the bytes all the same.
+            None => {
+                if let Some(peer) = peer {
+                    self.peer(peer).complete(at, bytes);
+                }
+            }
+        }
+        seq
+    }
+}

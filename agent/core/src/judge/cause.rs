@@ -1,0 +1,227 @@
+//! Why a room does not move, and what speaks against the other reasons.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{Case, PeerCase};
+use crate::coverage::Source;
+use crate::evidence::{Evidence, EvidenceId as Id};
+use crate::fact::{Life, Phase};
+use crate::policy::Policy;
+use crate::time::Nanos;
+use crate::verdict::Cause;
+
+/// A cause, how sure, and what speaks for and against.
+pub(super) struct Known {
+    pub(super) cause: Cause,
+    pub(super) confidence: u8,
+    pub(super) evidence: Vec<Evidence>,
+    pub(super) ruled_out: Vec<(Cause, Evidence)>,
+}
+
+struct Search {
+    ruled_out: Vec<(Cause, Evidence)>,
+}
+
+impl Search {
+    fn rule_out(&mut self, cause: Cause, because: Evidence) {
+        self.ruled_out.push((cause, because));
+    }
+
+    fn end(self, cause: Cause, confidence: u8, evidence: Vec<Evidence>) -> Known {
+        Known { cause, confidence, evidence, ruled_out: self.ruled_out }
+    }
+}
+
+type Step = fn(&Case<'_>, &Policy, Nanos, &mut Search) -> Answer;
+type Answer = Option<(Cause, u8, Vec<Evidence>)>;
+
+/// The first cause, in the order of certainty, that the evidence carries.
+pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
+    let mut search = Search { ruled_out: Vec::new() };
+    let steps: &[Step] = if case.is_complete() {
+        // All bytes are there: what the peer or the link does now is not why the room stays.
+        &[worker_thread_dead, scheduler]
+    } else {
+        &[peer_dead, worker_thread_dead, scheduler, handshake, not_taken, peer_frozen, link]
+    };
+    for step in steps {
+        if let Some((cause, confidence, evidence)) = step(case, policy, now, &mut search) {
+            return search.end(cause, confidence, evidence);
+        }
+    }
+    search.end(Cause::Unknown, 60, Vec::new())
+}
+
+fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
+    let mut evidence: Vec<_> = case
+        .peers
+        .iter()
+        .filter(|peer| peer.life.0 == Life::Gone)
+        .map(|peer| Evidence::of(Id::PeerGone).at(peer.life.1).peer(peer.peer))
+        .collect();
+    let gone = !evidence.is_empty();
+    if let Some(failure) = case.failure {
+        let id = if failure.endpoint { Id::EndpointError } else { Id::TransferFailed };
+        evidence.push(Evidence::of(id).at(failure.at).code(failure.code));
+    }
+    let disconnected = case.failure.is_some_and(|failure| is_disconnect(failure.code));
+    if gone || disconnected {
+        return Some((Cause::PeerDead, if gone { 98 } else { 85 }, evidence));
+    }
+    for peer in &case.peers {
+        match peer.life {
+            (Life::Running, at) => search
+                .rule_out(Cause::PeerDead, Evidence::of(Id::PeerRunning).at(at).peer(peer.peer)),
+            (Life::Stopped, at) => search
+                .rule_out(Cause::PeerDead, Evidence::of(Id::PeerStopped).at(at).peer(peer.peer)),
+            (Life::Unseen | Life::Gone, _) => {}
+        }
+    }
+    None
+}
+
+/// Statuses by which UCX (-25 reset, -24 not connected, -6 unreachable, -80 time-out) and NIXL
+/// (-10 remote disconnect) say that the far end is gone.
+const fn is_disconnect(code: i32) -> bool {
+    matches!(code, -25 | -24 | -10 | -6 | -80)
+}
+
+fn worker_thread_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
+    if let Some((tid, at)) = case.thread_gone {
+        let evidence = vec![Evidence::of(Id::ThreadGone).at(at).tid(tid)];
+        return Some((Cause::WorkerThreadDead, 95, evidence));
+    }
+    if let Some((tid, since)) = case.serving {
+        let serving = Evidence::of(Id::ThreadServing).at(since).tid(tid);
+        search.rule_out(Cause::WorkerThreadDead, serving);
+        search.rule_out(Cause::NeverEnqueued, serving);
+    }
+    None
+}
+
+fn scheduler(case: &Case<'_>, policy: &Policy, now: Nanos, search: &mut Search) -> Answer {
+    if case.beat_is_fresh(policy, now) {
+        search.rule_out(Cause::SchedulerWedged, Evidence::of(Id::BeatFresh).at(case.beat));
+        return None;
+    }
+    let old = Evidence::of(Id::BeatOld).at(case.beat);
+    let wedged = case.beat.plus(policy.scheduler_wedged) <= now;
+    wedged.then(|| (Cause::SchedulerWedged, 90, vec![old]))
+}
+
+fn handshake(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    let parked = case.phase == Phase::Parked && case.posts == 0;
+    parked.then(|| (Cause::HandshakeMissing, 90, vec![Evidence::of(Id::Parked)]))
+}
+
+/// Nothing was posted: either other rooms come first, or no thread took it.
+fn not_taken(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
+    if case.posts > 0 {
+        search.rule_out(Cause::NeverEnqueued, posted(case));
+        return None;
+    }
+    if case.served || case.serving.is_some() {
+        return None;
+    }
+    if let Some(ahead) = case.ahead {
+        let evidence = Evidence::of(Id::RoomsAhead).amount(ahead.rooms).at(ahead.since);
+        return Some((Cause::QueuedBehind, 80, vec![evidence]));
+    }
+    // That no thread ever took it shows only where all marks were seen, or the table's slots.
+    let sees = case.coverage.sees(Source::Marks) || case.coverage.sees(Source::Table);
+    let evidence = vec![Evidence::of(Id::NoThreadServing)];
+    sees.then_some((Cause::NeverEnqueued, 90, evidence))
+}
+
+fn peer_frozen(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
+    if let Some(peer) = case.peers.iter().find(|peer| peer.life.0 == Life::Stopped) {
+        let mut evidence = vec![Evidence::of(Id::PeerStopped).at(peer.life.1).peer(peer.peer)];
+        evidence.extend(wire_evidence(case, peer));
+        return Some((Cause::PeerFrozen, 97, evidence));
+    }
+    for peer in &case.peers {
+        let Some((_, meter)) = peer.meter else {
+            continue;
+        };
+        if meter.window_closed && peer.life.0 == Life::Unseen {
+            // A process that does not read: stopped, or too busy. Its state cannot be seen.
+            let mut evidence = vec![Evidence::of(Id::PeerUnseen).peer(peer.peer)];
+            evidence.extend(wire_evidence(case, peer));
+            return Some((Cause::PeerFrozen, 70, evidence));
+        }
+        if peer.life.0 == Life::Running {
+            let running = Evidence::of(Id::PeerRunning).at(peer.life.1).peer(peer.peer);
+            search.rule_out(Cause::PeerFrozen, running);
+        }
+    }
+    None
+}
+
+fn link(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    let peer = case.peers.iter().find(|peer| {
+        peer.meter.is_some_and(|(_, meter)| meter.retransmitting && !meter.window_closed)
+    })?;
+    Some((Cause::LinkFault, 75, wire_evidence(case, peer)))
+}
+
+/// What a peer's connections say.
+fn wire_evidence(case: &Case<'_>, peer: &PeerCase) -> Vec<Evidence> {
+    let Some((at, meter)) = peer.meter else {
+        return Vec::new();
+    };
+    let mut evidence = Vec::new();
+    if meter.connections == 0 {
+        evidence.push(Evidence::of(Id::NoConnection).at(at).peer(peer.peer));
+    }
+    let still = peer.growth_at.unwrap_or(case.last_progress);
+    evidence.push(Evidence::of(Id::WireStill).at(still).peer(peer.peer));
+    if meter.window_closed {
+        let waiting = meter.unsent.saturating_add(meter.unacked);
+        evidence.push(Evidence::of(Id::WindowClosed).amount(waiting).peer(peer.peer));
+    }
+    if meter.retransmitting {
+        evidence.push(Evidence::of(Id::Retransmitting).amount(meter.unacked).peer(peer.peer));
+    }
+    evidence
+}
+
+fn posted(case: &Case<'_>) -> Evidence {
+    let evidence = Evidence::of(Id::Posted).amount(case.bytes.posted);
+    case.first_post.map_or(evidence, |at| evidence.at(at))
+}
+
+/// What was posted and what arrived.
+pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
+    if case.posts == 0 {
+        return vec![Evidence::of(Id::NotPosted)];
+    }
+    let mut evidence = vec![posted(case)];
+    if case.open_transfers > 0 {
+        evidence.push(Evidence::of(Id::TransfersOpen).amount(case.open_transfers));
+    } else if let Some(at) = case.last_completion.filter(|_| case.is_complete()) {
+        evidence.push(Evidence::of(Id::AllComplete).amount(case.bytes.completed).at(at));
+    }
+    for peer in case.peers.iter().filter(|peer| peer.moved.any()) {
+        let moved = Evidence::of(Id::WireMoved).amount(peer.moved.bytes()).peer(peer.peer);
+        evidence.push(peer.growth_at.map_or(moved, |at| moved.at(at)));
+    }
+    evidence
+}
+
+/// Events lost since the append, over all sources.
+pub(super) fn lost(case: &Case<'_>) -> Option<Evidence> {
+    let since = case.appended_at;
+    let lossy = |source: &Source| case.coverage.lost_since(*source, since) > 0;
+    let lost: u64 = Source::ALL
+        .into_iter()
+        .filter(lossy)
+        .map(|source| case.coverage.lost_since(source, since))
+        .sum();
+    (lost > 0).then(|| Evidence::of(Id::EventsLost).amount(lost))
+}
+
+/// A late start and lost events each take from what the evidence would carry.
+pub(super) fn confidence(base: u8, late: bool, lossy: bool) -> u8 {
+    base.saturating_sub(if late { 5 } else { 0 }).saturating_sub(if lossy { 20 } else { 0 })
+}
