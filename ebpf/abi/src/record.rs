@@ -278,7 +278,7 @@ impl core::error::Error for RecordError {}
 fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, RecordError> {
     T::read_from_prefix(bytes)
         .map(|(value, _)| value)
-        .map_err(|_| RecordError::Short {
+        .map_err(|_size| RecordError::Short {
             have: bytes.len(),
             need: size_of::<T>(),
         })

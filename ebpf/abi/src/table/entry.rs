@@ -47,7 +47,7 @@ pub(super) const PEERS: usize = 41;
 const _: () = {
     assert!(RID + Text::<64>::WORDS <= TRACEPARENT);
     assert!(TRACEPARENT + Text::<56>::WORDS <= PEERS);
-    // At least one word is left over: what `Table::word` falls back on.
+    // At least one word is left over: `Table::spare`.
     assert!(PEERS + 1 + PEERS_MAX * Peer::WORDS < ENTRY_WORDS);
 };
 

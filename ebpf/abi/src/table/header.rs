@@ -2,7 +2,7 @@
 
 use super::{
     ABI_VERSION, ENTRIES_MAX, Geometry, HEADER_WORDS, MAGIC, PEERS_MAX, Peer, Table, TableError,
-    Text,
+    Text, wrapped,
 };
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -280,12 +280,12 @@ impl Table<'_> {
     pub(super) fn claim_slot(&self) -> Option<usize> {
         let entries = self.geometry().entries;
         let hint = self.word(HINT);
-        let start = usize::try_from(hint.load(Relaxed)).unwrap_or(0) % entries;
+        let start = wrapped(usize::try_from(hint.load(Relaxed)).unwrap_or(0), entries);
         // Whole words first from the hint on, then around; the first word is seen twice, since
         // the hint may point into its middle.
         let words = entries.div_ceil(64);
         for step in 0..=words {
-            let word = (start / 64 + step) % words;
+            let word = wrapped(start / 64 + step, words);
             let from = if step == 0 { start % 64 } else { 0 };
             if let Some(slot) = self.claim_in(word, from) {
                 hint.store(slot as u64 + 1, Relaxed);

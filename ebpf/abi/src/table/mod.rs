@@ -196,6 +196,8 @@ impl core::error::Error for TableError {}
 #[derive(Clone, Copy, Debug)]
 pub struct Table<'m> {
     words: &'m [AtomicU64],
+    /// The last word, which belongs to no field (see the assertion beside `entry::PEERS`).
+    spare: &'m AtomicU64,
     geometry: Geometry,
 }
 
@@ -211,13 +213,18 @@ impl<'m> Table<'m> {
         if Geometry::checked(entries, threads).is_none() {
             return Err(TableError::Geometry { entries, threads });
         }
-        if words.len() < geometry.words() {
-            return Err(TableError::Short {
-                have: words.len(),
-                need: geometry.words(),
-            });
+        let short = TableError::Short {
+            have: words.len(),
+            need: geometry.words(),
+        };
+        match words.last() {
+            Some(spare) if words.len() >= geometry.words() => Ok(Self {
+                words,
+                spare,
+                geometry,
+            }),
+            _ => Err(short),
         }
-        Ok(Self { words, geometry })
     }
 
     /// Views the words that another process wrote. Everything in them is hostile input.
@@ -237,15 +244,21 @@ impl<'m> Table<'m> {
 
     fn word(&self, at: usize) -> &'m AtomicU64 {
         // Every caller passes an offset inside the geometry, which `create` checked against the
-        // length. Should one ever not, the last word stands in: it is the end of the last entry,
-        // which nothing uses (see the assertion beside `PEERS`), so no room is harmed.
-        let last = self.words.len() - 1;
-        #[expect(clippy::indexing_slicing, reason = "clamped to the last word")]
-        &self.words[if at > last { last } else { at }]
+        // length. Should one ever not, the spare word stands in, so that nothing can panic and
+        // no room is harmed.
+        self.words.get(at).unwrap_or(self.spare)
     }
 
     fn room_word(&self, slot: usize) -> &'m AtomicU64 {
         self.word(self.geometry.rooms_at() + slot)
+    }
+}
+
+/// `value` modulo `size`, and 0 for a size of 0: libinflight must have no way to panic.
+const fn wrapped(value: usize, size: usize) -> usize {
+    match value.checked_rem(size) {
+        Some(rest) => rest,
+        None => 0,
     }
 }
 

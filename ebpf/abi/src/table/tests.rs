@@ -312,7 +312,7 @@ fn a_table_of_any_content_is_read_without_harm() {
         }
         let table = Table::create(&words, SMALL).unwrap();
         assert!(table.taken_slots().all(|slot| slot < SMALL.entries));
-        for slot in 0..SMALL.entries + 1 {
+        for slot in 0..=SMALL.entries {
             if let Ok(Some(view)) = table.entry(slot) {
                 assert_eq!(view.seq.slot(), Some(slot));
             }

@@ -2,7 +2,7 @@
 
 use super::entry::COMMAND;
 use super::tagged::Gate;
-use super::{Command, HEADER_WORDS, Seq, THREAD_WORDS, Table, header, tagged};
+use super::{Command, HEADER_WORDS, Seq, THREAD_WORDS, Table, header, tagged, wrapped};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -40,8 +40,8 @@ impl<'m> Table<'m> {
     /// The slots that a thread may use, the likeliest first.
     fn thread_slots(&self, tid: u32) -> impl Iterator<Item = usize> + use<> {
         let threads = self.geometry().threads;
-        let start = tid as usize % threads;
-        (0..THREAD_PROBES.min(threads)).map(move |step| (start + step) % threads)
+        let start = wrapped(tid as usize, threads);
+        (0..THREAD_PROBES.min(threads)).map(move |step| wrapped(start + step, threads))
     }
 
     fn own_slot(&self, tid: u32) -> Option<usize> {

@@ -1,0 +1,166 @@
+/*
+ * inflight.h: what an engine calls to say what its inflight queue does.
+ *
+ * The inflight queue is where a request waits, after its prefill, until its KV cache has been
+ * delivered. The agent (inflightd) reads what is said here from outside the process and tells why
+ * a request does not get on. Without an agent every call costs tens of nanoseconds.
+ *
+ * Promises:
+ *  - no call blocks, waits or allocates, inflight_open excepted (about 1 ms, once);
+ *  - no call fails visibly: where the hook is off (not opened, a NULL worker, a child of fork)
+ *    every call returns at once, inflight_append returns 0 and inflight_serve returns 1;
+ *  - a child of fork is off for good, even if it calls inflight_open: it may not speak for the
+ *    queue of its parent. A process that execs afterwards, or forks before it opens, is free;
+ *  - every call may be made from any thread at any time; only inflight_close may not be made
+ *    while another thread is inside a call for the same worker;
+ *  - the library needs no other library and no particular libc.
+ *
+ * Texts are NUL-terminated and copied at once. NULL is an empty text.
+ *
+ * Link with -linflight, or dlopen libinflight.so.
+ */
+#ifndef INFLIGHT_H
+#define INFLIGHT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Most workers that one process can open in its life. */
+#define INFLIGHT_WORKERS_MAX 16
+/* Rooms that can be open at once in one worker; more have marks but no place in the table. */
+#define INFLIGHT_ROOMS_MAX 8192
+/* Peers of a room, and identities of a worker, that are kept; up to 32 are counted. */
+#define INFLIGHT_PEERS_KEPT 6
+/* Bytes that are kept of a request id, of a peer's value, of a traceparent, of a name. */
+#define INFLIGHT_RID_KEPT 64
+#define INFLIGHT_VALUE_KEPT 96
+#define INFLIGHT_TRACEPARENT_KEPT 56
+#define INFLIGHT_NAME_KEPT 56
+
+/* One worker: one scheduler process = one rank of an engine. */
+typedef struct inflight_worker inflight_worker;
+
+enum inflight_role {
+    INFLIGHT_PREFILL = 1,
+    INFLIGHT_DECODE = 2
+};
+
+/* What the value of a peer is. */
+enum inflight_peer_kind {
+    INFLIGHT_NIXL_AGENT = 1,       /* name of a NIXL agent */
+    INFLIGHT_MOONCAKE_SESSION = 2, /* Mooncake session, "host:rpc_port" */
+    INFLIGHT_ENDPOINT = 3          /* network endpoint, "host:port" */
+};
+
+/* Where the engine says that a room is. */
+enum inflight_phase {
+    INFLIGHT_PARKED = 1,       /* in the queue, its peers have not answered yet */
+    INFLIGHT_PEERS_READY = 2,  /* the peers have answered */
+    INFLIGHT_TRANSFERRING = 3, /* a transfer is under way */
+    INFLIGHT_PHASE_FAILED = 4  /* the engine knows that it failed and has not removed it yet */
+};
+
+/* How a room left the queue. */
+enum inflight_outcome {
+    INFLIGHT_SUCCESS = 1,
+    INFLIGHT_FAILED = 2,    /* the engine failed it */
+    INFLIGHT_ABORTED = 3,   /* the client or an operator aborted it */
+    INFLIGHT_REQUEUED = 4,  /* it went back to an earlier queue */
+    INFLIGHT_SUPERSEDED = 5 /* the same room was appended again */
+};
+
+/* Why inflight_open refused. Numbers are never reused. */
+enum inflight_error {
+    INFLIGHT_E_ARGS = 1,      /* arguments missing, too short, or of an unknown role */
+    INFLIGHT_E_FORKED = 2,    /* a child of fork of a process that had the hook */
+    INFLIGHT_E_TOO_MANY = 3,  /* INFLIGHT_WORKERS_MAX workers opened already */
+    INFLIGHT_E_MEMFD = 4,     /* the kernel makes no memfd */
+    INFLIGHT_E_MEMORY = 5,    /* no memory for the table (8.1 MiB) */
+    INFLIGHT_E_SEAL = 6,      /* the memfd cannot be sealed */
+    INFLIGHT_E_MAP = 7,       /* the table or the guard page cannot be mapped */
+    INFLIGHT_E_FORK_GUARD = 8 /* the kernel has no MADV_WIPEONFORK (older than 4.14) */
+};
+
+/* A far end of a transfer, or a name under which others address this worker. */
+struct inflight_peer {
+    uint32_t kind;     /* enum inflight_peer_kind */
+    uint32_t reserved; /* 0 */
+    const char *value;
+};
+
+/* Position in one parallel dimension; size 0 where the engine does not use it. */
+struct inflight_rank {
+    uint32_t index;
+    uint32_t size;
+};
+
+/* What a worker states about itself. Zero it, then set size = sizeof(struct inflight_open_args):
+ * later releases add fields at the end. */
+struct inflight_open_args {
+    uint64_t size;
+    uint32_t role;   /* enum inflight_role */
+    uint32_t nnodes; /* nodes that the engine spans */
+    const char *engine;
+    const char *version;
+    struct inflight_rank dp; /* data parallel */
+    struct inflight_rank pp; /* pipeline parallel */
+    struct inflight_rank tp; /* tensor parallel (the attention group where it differs) */
+    struct inflight_rank cp; /* context parallel (the attention group where it differs) */
+    const struct inflight_peer *identities;
+    size_t identities_len;
+};
+
+/*
+ * Once per worker, before its first request. Returns 0 and a handle in *worker, or an
+ * enum inflight_error and NULL: the hook is then off, which is no reason to stop. *os_error (may
+ * be NULL) gets the kernel's errno, or 0.
+ */
+int inflight_open(const struct inflight_open_args *args, inflight_worker **worker, int *os_error);
+
+/* What an error code of inflight_open means; never NULL, never to be freed. */
+const char *inflight_errstr(int code);
+
+/* The worker ends: open rooms leave as aborted and the handle is off for good. Not needed at the
+ * end of a process. */
+void inflight_close(inflight_worker *worker);
+
+/*
+ * A request enters the inflight queue. Returns its sequence, which names this stay of the room
+ * in every later call; 0 when the hook is off. Any room number is a real one, 0 too. A room that
+ * is still open is closed as superseded. expected_bytes is 0 where not known.
+ */
+uint64_t inflight_append(inflight_worker *worker, uint64_t room, const char *rid,
+                         const struct inflight_peer *peers, size_t peers_len,
+                         uint64_t expected_bytes, const char *traceparent);
+
+/*
+ * This thread begins to work for that room (and no longer for the one before). 1: go. 0: the
+ * room is held by the agent: leave it for now, do not post for it; it will be released or failed.
+ */
+int inflight_serve(inflight_worker *worker, uint64_t seq);
+
+/* This thread ends its work for the room that it was serving. */
+void inflight_serve_end(inflight_worker *worker);
+
+/* A transfer call of that many bytes begins; it ended, well if ok is not 0. */
+void inflight_post(inflight_worker *worker, uint64_t seq, uint64_t bytes);
+void inflight_done(inflight_worker *worker, uint64_t seq, uint64_t bytes, int ok);
+
+/* Where the room is: an enum inflight_phase. */
+void inflight_phase(inflight_worker *worker, uint64_t seq, int phase);
+
+/* The room leaves the queue: an enum inflight_outcome. Calls for it are ignored from then on. */
+void inflight_remove(inflight_worker *worker, uint64_t seq, int outcome);
+
+/* The worker polls its queue: at every poll, also of an empty queue. */
+void inflight_beat(inflight_worker *worker);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* INFLIGHT_H */

@@ -1,0 +1,201 @@
+"""The worker: arguments are checked here, everything else is libinflight's."""
+
+import ctypes
+import logging
+import os
+
+from inflightd_hook import _library
+from inflightd_hook._library import OUTCOMES, PEER_KINDS, PHASES, RANKS, ROLES
+
+log = logging.getLogger("inflightd_hook")
+
+_U64 = (1 << 64) - 1
+_U32 = (1 << 32) - 1
+
+
+def open_worker(role, engine, version, ranks=None, nnodes=1, identities=()):
+    """Opens this worker's table, once per scheduler process. Always returns a :class:`Worker`.
+
+    role: ``"prefill"`` or ``"decode"``.
+    engine, version: names of the engine, 56 bytes are kept of each.
+    ranks: ``{"tp": (index, size), ...}`` of the dimensions dp, pp, tp and cp that are used.
+    nnodes: nodes that the engine spans.
+    identities: ``[(kind, value), ...]``, the names under which others address this worker; kind
+        is ``"nixl_agent"``, ``"mooncake_session"`` or ``"endpoint"``.
+
+    Raises ``ValueError`` for a value that is not allowed. Where the table cannot be made it logs
+    one line (logger ``inflightd_hook``) and the worker that it returns does nothing.
+    """
+    names = _library.peers(_pairs("identities", identities))
+    args = _library.OpenArgs(
+        size=ctypes.sizeof(_library.OpenArgs),
+        role=_code("role", role, ROLES),
+        nnodes=_number("nnodes", nnodes, _U32),
+        engine=_text(engine),
+        version=_text(version),
+        identities=names,
+        identities_len=len(names),
+    )
+    for name, rank in _ranks(ranks).items():
+        setattr(args, name, rank)
+    try:
+        library = _library.load()
+    except (OSError, AttributeError) as why:
+        log.warning("the hook is off: libinflight cannot be loaded: %s", why)
+        return Worker(None, None)
+    return Worker(library, _open(library, args))
+
+
+def _open(library, args):
+    handle, os_error = ctypes.c_void_p(), ctypes.c_int()
+    code = library.inflight_open(
+        ctypes.byref(args), ctypes.byref(handle), ctypes.byref(os_error)
+    )
+    if code != 0:
+        why = library.inflight_errstr(code).decode()
+        if os_error.value:
+            why = f"{why}: {os.strerror(os_error.value)}"
+        log.warning("the hook is off: %s", why)
+    return handle.value
+
+
+class Worker:
+    """One worker's inflight queue. Made by :func:`open_worker`; any thread may call it."""
+
+    __slots__ = ("_library", "_handle")
+
+    def __init__(self, library, handle):
+        self._library = library if handle else None
+        self._handle = handle
+
+    @property
+    def is_on(self):
+        """Whether the hook was set up. A child of fork keeps True, but its calls do nothing."""
+        return self._library is not None
+
+    def append(self, room, rid, peers=(), expected_bytes=0, traceparent=None):
+        """A request enters the inflight queue. Returns its sequence; 0 when the hook is off.
+
+        room: any number from 0 to 2**64 - 1. A room that is still open leaves as superseded.
+        rid: request id, 64 bytes are kept.
+        peers: ``[(kind, value), ...]``, the far ends; 6 are kept.
+        expected_bytes: what the engine expects to move, 0 where it does not know.
+        traceparent: W3C trace context, or None.
+        """
+        far = _library.peers(_pairs("peers", peers))
+        room = _number("room", room, _U64)
+        expected_bytes = _number("expected_bytes", expected_bytes, _U64)
+        if self._library is None:
+            return 0
+        return self._library.inflight_append(
+            self._handle,
+            room,
+            _text(rid),
+            far,
+            len(far),
+            expected_bytes,
+            _text(traceparent),
+        )
+
+    def serve(self, seq):
+        """This thread begins to work for that room. False: the room is held, leave it for now."""
+        seq = _number("seq", seq, _U64)
+        if self._library is None:
+            return True
+        return self._library.inflight_serve(self._handle, seq) != 0
+
+    def serve_end(self):
+        """This thread ends its work for the room that it was serving, if any."""
+        if self._library is not None:
+            self._library.inflight_serve_end(self._handle)
+
+    def post(self, seq, nbytes):
+        """A transfer call of that many bytes begins."""
+        seq, nbytes = _number("seq", seq, _U64), _number("nbytes", nbytes, _U64)
+        if self._library is not None:
+            self._library.inflight_post(self._handle, seq, nbytes)
+
+    def done(self, seq, nbytes, ok):
+        """A transfer call of that many bytes ended; ``ok`` says whether it went well."""
+        seq, nbytes = _number("seq", seq, _U64), _number("nbytes", nbytes, _U64)
+        if self._library is not None:
+            self._library.inflight_done(self._handle, seq, nbytes, 1 if ok else 0)
+
+    def phase(self, seq, name):
+        """Where the room is: ``parked``, ``peers_ready``, ``transferring`` or ``failed``."""
+        seq, code = _number("seq", seq, _U64), _code("name", name, PHASES)
+        if self._library is not None:
+            self._library.inflight_phase(self._handle, seq, code)
+
+    def remove(self, seq, outcome):
+        """The room leaves the queue: ``success``, ``failed``, ``aborted``, ``requeued`` or
+        ``superseded``. Later calls for it are ignored."""
+        seq, code = _number("seq", seq, _U64), _code("outcome", outcome, OUTCOMES)
+        if self._library is not None:
+            self._library.inflight_remove(self._handle, seq, code)
+
+    def beat(self):
+        """The worker polls its queue: at every poll, also of an empty queue."""
+        if self._library is not None:
+            self._library.inflight_beat(self._handle)
+
+    def close(self):
+        """The worker ends: open rooms leave as aborted, later calls do nothing.
+
+        No other thread may be inside a call. Not needed at the end of a process.
+        """
+        if self._library is not None:
+            self._library.inflight_close(self._handle)
+
+
+def _code(field, value, allowed):
+    try:
+        return allowed[value]
+    except (KeyError, TypeError):
+        raise ValueError(f"{field} is {value!r}: allowed are {', '.join(allowed)}") from None
+
+
+def _number(field, value, most):
+    if isinstance(value, int) and 0 <= value <= most:
+        return value
+    try:
+        # numpy's integers and the like.
+        number = value.__index__()
+    except (AttributeError, TypeError):
+        number = -1
+    if 0 <= number <= most:
+        return number
+    raise ValueError(f"{field} is {value!r}: allowed are the integers from 0 to {most}")
+
+
+def _text(value):
+    if value is None:
+        return None
+    if isinstance(value, bytes):
+        return value
+    return str(value).encode("utf-8", "replace")
+
+
+def _pairs(field, pairs):
+    try:
+        given = [(kind, value) for kind, value in pairs]
+    except (TypeError, ValueError):
+        raise ValueError(f"{field} is {pairs!r}: allowed are lists of (kind, value)") from None
+    return [(_code(f"kind in {field}", kind, PEER_KINDS), _text(value)) for kind, value in given]
+
+
+def _ranks(ranks):
+    result = {}
+    for name, rank in (ranks or {}).items():
+        if name not in RANKS:
+            raise ValueError(f"ranks names {name!r}: allowed are {', '.join(RANKS)}")
+        try:
+            index, size = rank
+        except (TypeError, ValueError):
+            raise ValueError(f"ranks[{name!r}] is {rank!r}: allowed are (index, size)") from None
+        size = _number(f"size of ranks[{name!r}]", size, _U32)
+        index = _number(f"index of ranks[{name!r}]", index, _U32)
+        if index >= max(size, 1):
+            raise ValueError(f"ranks[{name!r}] is {rank!r}: allowed are indexes below the size")
+        result[name] = _library.Rank(index, size)
+    return result
