@@ -1,1 +1,3 @@
 //! The agent.
+
+pub mod probe;

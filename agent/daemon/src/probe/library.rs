@@ -1,0 +1,170 @@
+//! The libraries of a process that may carry probes.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::{fd::AsRawFd as _, unix::fs::MetadataExt as _},
+    path::{Path, PathBuf},
+};
+
+use super::{
+    elf::{self, BuildId, ElfError, Exports, Function},
+    maps::{self, Mapping},
+};
+
+/// What a library is to us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Family {
+    /// libinflight: exports the queue marks.
+    Inflight,
+    /// NIXL's core, `libnixl.so`.
+    Nixl,
+    /// NIXL's UCX plugin, `libplugin_UCX.so`.
+    NixlUcx,
+    /// UCP, `libucp.so.0` or, in a wheel, `libucp-HASH.so.0.0.0`.
+    Ucp,
+}
+
+impl Family {
+    /// What a file of this name would be.
+    pub fn of(file_name: &str) -> Option<Self> {
+        let shared = file_name.contains(".so");
+        match file_name {
+            "libnixl.so" => Some(Self::Nixl),
+            "libplugin_UCX.so" => Some(Self::NixlUcx),
+            name if shared && name.starts_with("libinflight") => Some(Self::Inflight),
+            name if shared && (name.starts_with("libucp.") || name.starts_with("libucp-")) => {
+                Some(Self::Ucp)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Which library: the file that the kernel puts probes on, and its build.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// `st_dev`.
+    pub device: u64,
+    /// `st_ino`.
+    pub inode: u64,
+    /// Build-id; `None` for a library without one.
+    pub build_id: Option<BuildId>,
+}
+
+/// What a plan needs to know of a library: the seam at which tests put a fake.
+pub(crate) trait ObjectView {
+    /// `e_machine`.
+    fn machine(&self) -> u16;
+    /// Which build it is.
+    fn build_id(&self) -> Option<&BuildId>;
+    /// Exported functions whose names begin so, in the order of their names.
+    fn functions<'a>(&'a self, prefix: &'a str) -> Vec<(&'a str, &'a Function)>;
+}
+
+impl ObjectView for Exports {
+    fn machine(&self) -> u16 {
+        self.machine
+    }
+
+    fn build_id(&self) -> Option<&BuildId> {
+        self.build_id.as_ref()
+    }
+
+    fn functions<'a>(&'a self, prefix: &'a str) -> Vec<(&'a str, &'a Function)> {
+        self.functions
+            .range(prefix.to_owned()..)
+            .take_while(|(name, _)| name.starts_with(prefix))
+            .map(|(name, function)| (name.as_str(), function))
+            .collect()
+    }
+}
+
+/// A library of a process, opened: the file cannot be exchanged any more.
+#[derive(Debug)]
+pub(crate) struct Library {
+    pub(crate) family: Family,
+    /// Path as the process sees it.
+    pub(crate) path: PathBuf,
+    file: File,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+/// What was found in a process; a library that could not be opened comes with the reason.
+pub(crate) type Found = (Family, PathBuf, io::Result<Library>);
+
+/// Finds and opens the libraries of a process that may carry probes. Reads `maps` once.
+pub(crate) fn find(pid: u32) -> io::Result<Vec<Found>> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let text = fs::read(process.join("maps"))?;
+    Ok(maps::executable(&text)
+        .into_iter()
+        .filter_map(|mapping| Some((Family::of(mapping.file_name()?)?, mapping)))
+        .map(|(family, mapping)| {
+            let opened = open(&process, &mapping, family);
+            (family, mapping.path, opened)
+        })
+        .collect())
+}
+
+/// Opens the mapped file itself; where that is not allowed, the file at its path, if it still is
+/// the same one.
+fn open(process: &Path, mapping: &Mapping, family: Family) -> io::Result<Library> {
+    let exact = File::open(process.join("map_files").join(&mapping.range));
+    let file = exact.or_else(|_denied| {
+        let relative = mapping.path.strip_prefix("/").unwrap_or(&mapping.path);
+        File::open(process.join("root").join(relative))
+    })?;
+    let meta = file.metadata()?;
+    if !meta.is_file() || meta.ino() != mapping.inode {
+        return Err(io::Error::other("another file lies at the path of the mapped one"));
+    }
+    Ok(Library { family, path: mapping.path.clone(), file, device: meta.dev(), inode: meta.ino() })
+}
+
+impl Library {
+    /// The file, by a path that leads to exactly the one that was opened.
+    pub(crate) fn target(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()))
+    }
+
+    /// Reads the exports that a catalogue could want.
+    pub(crate) fn exports(&self, wanted: &dyn Fn(&str) -> bool) -> Result<Exports, ElfError> {
+        elf::exports(self.file.try_clone()?, wanted)
+    }
+
+    /// The key under which this library's probes are kept.
+    pub(crate) fn key(&self, build_id: Option<BuildId>) -> ObjectKey {
+        ObjectKey { device: self.device, inode: self.inode, build_id }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_by_file_name() {
+        let cases = [
+            ("libnixl.so", Some(Family::Nixl)),
+            ("libplugin_UCX.so", Some(Family::NixlUcx)),
+            ("libucp-b39b3ed9.so.0.0.0", Some(Family::Ucp)),
+            ("libucp.so.0", Some(Family::Ucp)),
+            ("libinflight.so", Some(Family::Inflight)),
+            ("libinflight-1.2.so", Some(Family::Inflight)),
+            ("libucp_extra.so", None),
+            ("libinflight.txt", None),
+            ("libnixl.so.old", None),
+            ("libuct-1141f529.so.0.0.0", None),
+        ];
+        for (name, family) in cases {
+            assert_eq!(Family::of(name), family, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        assert!(find(u32::MAX).is_err());
+    }
+}

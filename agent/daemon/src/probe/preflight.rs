@@ -1,0 +1,148 @@
+//! What this machine must have before anything is loaded, each with its remedy.
+
+use std::{fs, path::Path};
+
+/// What stands in the way of loading the probes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// Capabilities are missing.
+    #[error(
+        "inflightd lacks {}: run it as root, or give the container `privileged: true` (or these \
+         capabilities)",
+        .0.join(", ")
+    )]
+    Capabilities(Vec<&'static str>),
+    /// The kernel is older than 5.15, the first with attach cookies.
+    #[error(
+        "kernel {0} is older than 5.15, the oldest that has attach cookies: upgrade the kernel"
+    )]
+    Kernel(String),
+    /// Lockdown forbids reading user memory from BPF.
+    #[error(
+        "kernel lockdown is `confidentiality`, which forbids BPF to read memory: boot with \
+         `lockdown=integrity`"
+    )]
+    Lockdown,
+    /// The kernel has no uprobes for perf.
+    #[error(
+        "{0} is missing: the kernel is built without CONFIG_UPROBE_EVENTS, or /sys is not mounted"
+    )]
+    Uprobes(&'static str),
+}
+
+/// Where the kernel says that perf can place uprobes.
+const UPROBE_PMU: &str = "/sys/bus/event_source/devices/uprobe/type";
+/// The oldest kernel: attach cookies for uprobes.
+const OLDEST: (u32, u32) = (5, 15);
+/// What is needed, by bit in `CapEff`: BPF programs, perf events, and `/proc/PID/map_files`.
+const NEEDED: [(u32, &str); 3] = [(39, "CAP_BPF"), (38, "CAP_PERFMON"), (21, "CAP_SYS_ADMIN")];
+
+/// What the checks look at, read once.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// Contents of `/proc/self/status`.
+    pub(crate) status: String,
+    /// Contents of `/proc/sys/kernel/osrelease`.
+    pub(crate) release: String,
+    /// Contents of `/sys/kernel/security/lockdown`; empty where there is none.
+    pub(crate) lockdown: String,
+    /// Whether the uprobe PMU exists.
+    pub(crate) uprobes: bool,
+}
+
+impl Machine {
+    /// Reads this machine. What cannot be read counts as empty, and fails its check.
+    pub(crate) fn read() -> Self {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Self {
+            status: text("/proc/self/status"),
+            release: text("/proc/sys/kernel/osrelease"),
+            lockdown: text("/sys/kernel/security/lockdown"),
+            uprobes: Path::new(UPROBE_PMU).exists(),
+        }
+    }
+
+    /// The first obstacle, if there is one.
+    pub(crate) fn check(&self) -> Result<(), Obstacle> {
+        let effective = effective_capabilities(&self.status).unwrap_or(0);
+        let missing: Vec<_> = NEEDED
+            .iter()
+            .filter(|(bit, _)| effective & (1 << bit) == 0)
+            .map(|(_, name)| *name)
+            .collect();
+        if !missing.is_empty() {
+            return Err(Obstacle::Capabilities(missing));
+        }
+        if version(&self.release).is_none_or(|version| version < OLDEST) {
+            return Err(Obstacle::Kernel(self.release.trim().to_owned()));
+        }
+        if self.lockdown.contains("[confidentiality]") {
+            return Err(Obstacle::Lockdown);
+        }
+        if !self.uprobes {
+            return Err(Obstacle::Uprobes(UPROBE_PMU));
+        }
+        Ok(())
+    }
+}
+
+fn effective_capabilities(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(line.trim(), 16).ok()
+}
+
+/// Major and minor of a release such as `6.18.44-fc-v657`.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Machine {
+        Machine {
+            status: "Name:\tx\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n".to_owned(),
+            release: "6.18.44-fc-v657\n".to_owned(),
+            lockdown: "none [integrity] confidentiality\n".to_owned(),
+            uprobes: true,
+        }
+    }
+
+    #[test]
+    fn a_good_machine_passes() {
+        assert_eq!(good().check(), Ok(()));
+        let oldest =
+            Machine { release: "5.15.0-91-generic".to_owned(), lockdown: String::new(), ..good() };
+        assert_eq!(oldest.check(), Ok(()));
+    }
+
+    #[test]
+    fn each_obstacle_is_found_and_named() {
+        let cases = [
+            (
+                Machine { status: "CapEff:\t0000000000000000\n".to_owned(), ..good() },
+                "CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN",
+            ),
+            (
+                Machine { status: "CapEff:\t0000008000200000\n".to_owned(), ..good() },
+                "lacks CAP_PERFMON:",
+            ),
+            (
+                Machine { release: "5.14.21-default".to_owned(), ..good() },
+                "kernel 5.14.21-default is older",
+            ),
+            (Machine { release: String::new(), ..good() }, "older than 5.15"),
+            (
+                Machine { lockdown: "none integrity [confidentiality]".to_owned(), ..good() },
+                "lockdown=integrity",
+            ),
+            (Machine { uprobes: false, ..good() }, "CONFIG_UPROBE_EVENTS"),
+        ];
+        for (machine, told) in cases {
+            let message = machine.check().unwrap_err().to_string();
+            assert!(message.contains(told), "{message}");
+        }
+    }
+}
