@@ -33,6 +33,14 @@ pub const fn taken(length: u64, room: u32) -> u32 {
     }
 }
 
+/// Whether a probed instruction is the first of a function, or follows its landing pad (`endbr64`,
+/// `bti c`: four bytes).
+#[inline(always)]
+pub const fn is_entry(function: u64, instruction: u64) -> bool {
+    let distance = instruction.wrapping_sub(function);
+    distance == 0 || distance == 4
+}
+
 /// The request that a completion belongs to, from an attach cookie that holds the distance
 /// `completion - request` of this build of UCX as two's complement; 0 where it is unknown (0).
 #[expect(
@@ -41,11 +49,7 @@ pub const fn taken(length: u64, room: u32) -> u32 {
 )]
 #[inline(always)]
 pub const fn request_of(completion: u64, distance: u64) -> u64 {
-    if distance == 0 {
-        0
-    } else {
-        completion.wrapping_sub(distance)
-    }
+    if distance == 0 { 0 } else { completion.wrapping_sub(distance) }
 }
 
 /// Byte offsets inside NIXL's `nixlXferReqH` and `nixlAgentOptionalArgs`.
@@ -117,6 +121,15 @@ mod tests {
     }
 
     #[test]
+    fn an_entry_is_the_first_instruction_or_the_one_behind_the_landing_pad() {
+        assert!(is_entry(0x1000, 0x1000));
+        assert!(is_entry(0x1000, 0x1004));
+        assert!(!is_entry(0x1000, 0x1001));
+        assert!(!is_entry(0x1000, 0x0fff));
+        assert!(!is_entry(0, 0x7f00_0000_1000));
+    }
+
+    #[test]
     fn a_request_lies_a_signed_distance_from_its_completion() {
         let distance = (-128_i64).cast_unsigned();
         assert_eq!(request_of(0x1000 - 128, distance), 0x1000);
@@ -125,13 +138,7 @@ mod tests {
 
     #[test]
     fn fields_of_another_structure_are_not() {
-        assert!(!NixlLayout::plausible(
-            0x55b9,
-            NIXL_NOT_POSTED,
-            1,
-            43,
-            131_072
-        ));
+        assert!(!NixlLayout::plausible(0x55b9, NIXL_NOT_POSTED, 1, 43, 131_072));
         assert!(!NixlLayout::plausible(1, 7, 1, 43, 131_072));
         assert!(!NixlLayout::plausible(1, 0, 0x55, 43, 131_072));
         assert!(!NixlLayout::plausible(1, 0, 0, 94_258_987_374_848, 131_072));

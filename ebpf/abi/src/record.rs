@@ -65,6 +65,18 @@ impl Kind {
         ("inflight_mark_remove", Self::Remove),
     ];
 
+    /// How many of a mark's operands `a` and `b` its function has; registers beyond hold nothing.
+    pub const fn operands(cookie: u64) -> u32 {
+        const DONE: u64 = Kind::Done as u64;
+        const SERVE: u64 = Kind::Serve as u64;
+        const SERVE_END: u64 = Kind::ServeEnd as u64;
+        match cookie {
+            DONE => 2,
+            SERVE | SERVE_END => 0,
+            _ => 1,
+        }
+    }
+
     /// Whether an attach cookie is a kind that the `mark` program may stamp: a mark that makes a
     /// [`Mark`], so not an append.
     pub const fn is_mark(cookie: u64) -> bool {
@@ -100,9 +112,9 @@ pub struct Mark {
     pub worker: u64,
     /// Append sequence; 0 where the mark concerns no room.
     pub seq: u64,
-    /// First operand, by kind.
+    /// First operand, by kind; 0 where the kind has none.
     pub a: u64,
-    /// Second operand, by kind.
+    /// Second operand, by kind; 0 where the kind has none.
     pub b: u64,
 }
 
@@ -278,10 +290,7 @@ impl core::error::Error for RecordError {}
 fn read<T: FromBytes>(bytes: &[u8]) -> Result<T, RecordError> {
     T::read_from_prefix(bytes)
         .map(|(value, _)| value)
-        .map_err(|_size| RecordError::Short {
-            have: bytes.len(),
-            need: size_of::<T>(),
-        })
+        .map_err(|_size| RecordError::Short { have: bytes.len(), need: size_of::<T>() })
 }
 
 impl Record {
@@ -293,10 +302,7 @@ impl Record {
     /// kind that this build does not know.
     pub fn parse(bytes: &[u8]) -> Result<Self, RecordError> {
         let head: Head = read(bytes)?;
-        if let Some((_, kind)) = Kind::MARKS
-            .iter()
-            .find(|(_, kind)| *kind as u32 == head.kind)
-        {
+        if let Some((_, kind)) = Kind::MARKS.iter().find(|(_, kind)| *kind as u32 == head.kind) {
             return match kind {
                 Kind::Append => read(bytes).map(Self::Append),
                 mark => read(bytes).map(|record| Self::Mark(*mark, record)),
@@ -338,38 +344,17 @@ pub fn text(field: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    const HEAD: Head = Head {
-        at: 7,
-        tgid: 100,
-        tid: 101,
-        kind: Kind::Remove as u32,
-        reserved: 0,
-    };
+    const HEAD: Head = Head { at: 7, tgid: 100, tid: 101, kind: Kind::Remove as u32, reserved: 0 };
 
     #[test]
     fn a_mark_is_read_back() {
-        let mark = Mark {
-            head: HEAD,
-            worker: 0,
-            seq: 9,
-            a: 2,
-            b: 0,
-        };
-        assert_eq!(
-            Record::parse(mark.as_bytes()),
-            Ok(Record::Mark(Kind::Remove, mark))
-        );
+        let mark = Mark { head: HEAD, worker: 0, seq: 9, a: 2, b: 0 };
+        assert_eq!(Record::parse(mark.as_bytes()), Ok(Record::Mark(Kind::Remove, mark)));
     }
 
     #[test]
     fn every_truncation_is_refused() {
-        let mark = Mark {
-            head: HEAD,
-            worker: 0,
-            seq: 9,
-            a: 2,
-            b: 0,
-        };
+        let mark = Mark { head: HEAD, worker: 0, seq: 9, a: 2, b: 0 };
         for len in 0..mark.as_bytes().len() {
             assert!(
                 matches!(
@@ -384,9 +369,8 @@ mod tests {
     #[test]
     fn the_marks_are_the_kinds_that_the_mark_program_may_stamp() {
         for cookie in 0..u64::from(KIND_SLOTS) {
-            let listed = Kind::MARKS
-                .iter()
-                .any(|(_, kind)| *kind as u64 == cookie && *kind != Kind::Append);
+            let listed =
+                Kind::MARKS.iter().any(|(_, kind)| *kind as u64 == cookie && *kind != Kind::Append);
             assert_eq!(Kind::is_mark(cookie), listed, "{cookie}");
         }
         assert!(!Kind::is_mark(u64::from(u32::MAX) + 2));
@@ -394,17 +378,8 @@ mod tests {
 
     #[test]
     fn an_unknown_kind_is_named() {
-        let mark = Mark {
-            head: Head { kind: 999, ..HEAD },
-            worker: 0,
-            seq: 0,
-            a: 0,
-            b: 0,
-        };
-        assert_eq!(
-            Record::parse(mark.as_bytes()),
-            Err(RecordError::UnknownKind(999))
-        );
+        let mark = Mark { head: Head { kind: 999, ..HEAD }, worker: 0, seq: 0, a: 0, b: 0 };
+        assert_eq!(Record::parse(mark.as_bytes()), Err(RecordError::UnknownKind(999)));
     }
 
     #[test]

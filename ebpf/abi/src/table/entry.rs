@@ -30,16 +30,8 @@ pub(super) const FAILURES: usize = 14;
 pub(super) const FIRST_POST: usize = 15;
 pub(super) const LAST_DONE: usize = 16;
 /// The words that carry the generation of their entry.
-pub(super) const TAGGED: [usize; 8] = [
-    PHASE,
-    POSTS,
-    POSTED_BYTES,
-    DONES,
-    DONE_BYTES,
-    FAILURES,
-    FIRST_POST,
-    LAST_DONE,
-];
+pub(super) const TAGGED: [usize; 8] =
+    [PHASE, POSTS, POSTED_BYTES, DONES, DONE_BYTES, FAILURES, FIRST_POST, LAST_DONE];
 pub(super) const RID: usize = 24;
 pub(super) const TRACEPARENT: usize = 33;
 pub(super) const PEERS: usize = 41;

@@ -97,12 +97,7 @@ impl Ranks {
             ((word >> 32) as u32, word as u32)
         }
         let [dp, pp, tp, cp] = words;
-        Self {
-            dp: unpack(dp),
-            pp: unpack(pp),
-            tp: unpack(tp),
-            cp: unpack(cp),
-        }
+        Self { dp: unpack(dp), pp: unpack(pp), tp: unpack(tp), cp: unpack(cp) }
     }
 }
 
@@ -178,10 +173,7 @@ fn load(words: &[AtomicU64], at: usize) -> u64 {
 /// Reads the geometry of a table that somebody else made.
 pub(super) fn geometry(words: &[AtomicU64]) -> Result<Geometry, TableError> {
     if words.len() < HEADER_WORDS {
-        return Err(TableError::Short {
-            have: words.len(),
-            need: HEADER_WORDS,
-        });
+        return Err(TableError::Short { have: words.len(), need: HEADER_WORDS });
     }
     if load(words, READY) == 0 && matches!(load(words, 0), 0 | MAGIC) {
         return Err(TableError::NotReady);
@@ -314,8 +306,7 @@ impl Table<'_> {
     }
 
     pub(super) fn free_slot(&self, slot: usize) {
-        self.word(BITMAP + slot / 64)
-            .fetch_and(!(1 << (slot % 64)), AcqRel);
+        self.word(BITMAP + slot / 64).fetch_and(!(1 << (slot % 64)), AcqRel);
     }
 
     /// The slots that are taken, lowest first: rooms that are open, or just being written.
@@ -323,10 +314,13 @@ impl Table<'_> {
         let entries = self.geometry().entries.min(ENTRIES_MAX);
         (0..entries.div_ceil(64))
             .flat_map(move |word| {
-                let bits = self.word(BITMAP + word).load(Acquire);
-                (0..64)
-                    .filter(move |bit| bits & (1 << bit) != 0)
-                    .map(move |bit| word * 64 + bit)
+                let mut bits = self.word(BITMAP + word).load(Acquire);
+                // A table is mostly empty, and every append looks through it.
+                core::iter::from_fn(move || {
+                    let bit = (bits != 0).then(|| bits.trailing_zeros() as usize)?;
+                    bits &= bits - 1;
+                    Some(word * 64 + bit)
+                })
             })
             .filter(move |slot| *slot < entries)
     }

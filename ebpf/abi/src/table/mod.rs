@@ -99,10 +99,7 @@ pub struct Geometry {
 
 impl Geometry {
     /// What libinflight makes: 8192 rooms, 256 threads, 8.1 MiB.
-    pub const STANDARD: Self = Self {
-        entries: ENTRIES_MAX,
-        threads: 256,
-    };
+    pub const STANDARD: Self = Self { entries: ENTRIES_MAX, threads: 256 };
 
     const fn rooms_at(self) -> usize {
         HEADER_WORDS + self.threads * THREAD_WORDS
@@ -130,14 +127,8 @@ impl Geometry {
         if threads == 0 || threads > THREADS_MAX as u64 {
             return None;
         }
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "both were bounded just above"
-        )]
-        let geometry = Self {
-            entries: entries as usize,
-            threads: threads as usize,
-        };
+        #[expect(clippy::cast_possible_truncation, reason = "both were bounded just above")]
+        let geometry = Self { entries: entries as usize, threads: threads as usize };
         Some(geometry)
     }
 }
@@ -180,10 +171,7 @@ impl core::fmt::Display for TableError {
                  install an agent and a hook of the same release"
             ),
             Self::Geometry { entries, threads } => {
-                write!(
-                    f,
-                    "table of {entries} entries and {threads} threads is out of bounds"
-                )
+                write!(f, "table of {entries} entries and {threads} threads is out of bounds")
             }
             Self::NotReady => f.write_str("the worker is still filling the table's header"),
         }
@@ -213,16 +201,9 @@ impl<'m> Table<'m> {
         if Geometry::checked(entries, threads).is_none() {
             return Err(TableError::Geometry { entries, threads });
         }
-        let short = TableError::Short {
-            have: words.len(),
-            need: geometry.words(),
-        };
+        let short = TableError::Short { have: words.len(), need: geometry.words() };
         match words.last() {
-            Some(spare) if words.len() >= geometry.words() => Ok(Self {
-                words,
-                spare,
-                geometry,
-            }),
+            Some(spare) if words.len() >= geometry.words() => Ok(Self { words, spare, geometry }),
             _ => Err(short),
         }
     }

@@ -86,8 +86,7 @@ impl Table<'_> {
             set(PEERS, new.peers.len() as u64);
             self.write_peers(self.entry_at(slot, PEERS + 1), new.peers);
             self.room_word(slot).store(new.room, Relaxed);
-            self.entry_word(slot, STATE)
-                .store(state_word(seq, State::Open), Release);
+            self.entry_word(slot, STATE).store(state_word(seq, State::Open), Release);
         });
     }
 
@@ -115,10 +114,7 @@ impl Table<'_> {
         let state = self.entry_word(slot, STATE);
         let open = state_word(seq, State::Open);
         let removing = state_word(seq, State::Removing);
-        if state
-            .compare_exchange(open, removing, AcqRel, Relaxed)
-            .is_err()
-        {
+        if state.compare_exchange(open, removing, AcqRel, Relaxed).is_err() {
             return false;
         }
         let set = |word: usize, value: u64| self.entry_word(slot, word).store(value, Relaxed);
@@ -162,9 +158,8 @@ impl Table<'_> {
             return false;
         };
         let since = self.since_append(slot, now);
-        self.change(slot, FIRST_POST, seq, |first| {
-            if first == 0 { since } else { first }
-        }) && self.change(slot, POSTED_BYTES, seq, |sum| sum.saturating_add(bytes))
+        self.change(slot, FIRST_POST, seq, |first| if first == 0 { since } else { first })
+            && self.change(slot, POSTED_BYTES, seq, |sum| sum.saturating_add(bytes))
             && self.change(slot, POSTS, seq, |count| count + 1)
             || self.count_stale()
     }

@@ -20,11 +20,7 @@ pub(super) const fn fresh(seq: Seq) -> u64 {
 
 /// The value of a tagged word, or 0 when it belongs to another stay in the slot.
 pub(super) const fn value(seq: Seq, word: u64) -> u64 {
-    if word & !VALUE_MAX == tag(seq) {
-        word & VALUE_MAX
-    } else {
-        0
-    }
+    if word & !VALUE_MAX == tag(seq) { word & VALUE_MAX } else { 0 }
 }
 
 /// Replaces the value by `change(value)`, unless the slot has moved on. Returns whether it did.

@@ -8,19 +8,10 @@ fn words(geometry: Geometry) -> Vec<AtomicU64> {
     (0..geometry.words()).map(|_| AtomicU64::new(0)).collect()
 }
 
-const SMALL: Geometry = Geometry {
-    entries: 4,
-    threads: 2,
-};
+const SMALL: Geometry = Geometry { entries: 4, threads: 2 };
 
 fn room(room: u64) -> NewEntry<'static> {
-    NewEntry {
-        room,
-        expected: 100,
-        rid: b"rid",
-        traceparent: b"",
-        peers: &[(1, b"decode-0")],
-    }
+    NewEntry { room, expected: 100, rid: b"rid", traceparent: b"", peers: &[(1, b"decode-0")] }
 }
 
 fn entry(table: &Table<'_>, seq: Seq) -> EntryView {
@@ -41,10 +32,7 @@ fn an_appended_room_reads_back() {
     assert_eq!((view.seq, view.state, view.room), (seq, State::Open, 0));
     assert_eq!((view.posts, view.posted_bytes), (2, 100));
     assert_eq!((view.dones, view.done_bytes, view.failures), (2, 60, 1));
-    assert_eq!(
-        (view.first_post_at, view.last_done_at),
-        (Some(1010), Some(1040))
-    );
+    assert_eq!((view.first_post_at, view.last_done_at), (Some(1010), Some(1040)));
     assert_eq!(view.rid.as_str(), Some("rid"));
     assert_eq!(view.peers[0].value.as_str(), Some("decode-0"));
     assert_eq!(view.peers[0].kind, PeerKind::NixlAgent);
@@ -62,11 +50,7 @@ fn a_removed_room_stays_readable_and_its_slot_is_taken_last() {
     assert_eq!((view.state, view.outcome), (State::Closed, Outcome::Failed));
     assert_eq!((view.removed_at, view.removal), (5, 1));
     let next: Vec<_> = (2..6).map(|n| table.append(n, &room(n))).collect();
-    assert_eq!(
-        next[3].slot(),
-        first.slot(),
-        "three free slots come before the one just left"
-    );
+    assert_eq!(next[3].slot(), first.slot(), "three free slots come before the one just left");
     assert!(next[..3].iter().all(|seq| seq.slot() != first.slot()));
 }
 
@@ -77,10 +61,7 @@ fn a_full_table_counts_and_never_blocks() {
     let seqs: Vec<_> = (0..6).map(|n| table.append(n, &room(n))).collect();
     assert_eq!(seqs[4].slot(), None);
     assert_eq!(table.counters().overflows, 2);
-    assert!(
-        !table.post(9, seqs[4], 1),
-        "an untabled room has marks only"
-    );
+    assert!(!table.post(9, seqs[4], 1), "an untabled room has marks only");
     assert_eq!(table.counters().stale, 0, "and is not a stale call");
     assert_eq!(table.taken_slots().count(), 4);
     assert!(table.remove(10, seqs[0], Outcome::Success));
@@ -109,15 +90,9 @@ fn a_late_call_is_counted_and_touches_nothing() {
     assert!(!table.done(9, first, 50, true));
     assert!(!table.remove(9, first, Outcome::Failed));
     assert_eq!(table.counters().stale, 2);
-    let taken: Vec<_> = table
-        .taken_slots()
-        .map(|slot| table.entry(slot).unwrap().unwrap())
-        .collect();
-    assert!(
-        taken
-            .iter()
-            .all(|view| view.done_bytes == 0 && view.state == State::Open)
-    );
+    let taken: Vec<_> =
+        table.taken_slots().map(|slot| table.entry(slot).unwrap().unwrap()).collect();
+    assert!(taken.iter().all(|view| view.done_bytes == 0 && view.state == State::Open));
 }
 
 #[test]
@@ -128,22 +103,11 @@ fn serving_counts_at_the_gate() {
     let other = table.append(1, &room(2));
     assert!(table.serve(5, 77, seq, |_| true));
     assert_eq!(entry(&table, seq).command.active, 1);
-    assert!(
-        table.serve(6, 77, other, |_| true),
-        "a second serve leaves the first room"
-    );
+    assert!(table.serve(6, 77, other, |_| true), "a second serve leaves the first room");
     assert_eq!(entry(&table, seq).command.active, 0);
     assert_eq!(entry(&table, other).command.active, 1);
     let serving: Vec<_> = (0..2).filter_map(|slot| table.serving(slot)).collect();
-    assert_eq!(
-        serving,
-        [Serving {
-            tid: 77,
-            seq: Some(other),
-            since: 6,
-            serves: 2
-        }]
-    );
+    assert_eq!(serving, [Serving { tid: 77, seq: Some(other), since: 6, serves: 2 }]);
     assert_eq!(table.serve_end(77), Some(other));
     assert_eq!(table.serve_end(77), None);
     assert_eq!(entry(&table, other).command.active, 0);
@@ -156,16 +120,10 @@ fn a_dead_threads_slot_is_taken_over_and_a_live_ones_is_not() {
     let seq = table.append(1, &room(1));
     assert!(table.serve(1, 10, seq, |_| true));
     assert!(table.serve(1, 11, seq, |_| true));
-    assert!(
-        table.serve(2, 12, seq, |_| true),
-        "the work goes on without a slot"
-    );
+    assert!(table.serve(2, 12, seq, |_| true), "the work goes on without a slot");
     assert_eq!(table.counters().threads_overflow, 1);
     assert!(table.serve(3, 12, seq, |tid| tid != 10));
-    let tids: Vec<_> = (0..2)
-        .filter_map(|slot| table.serving(slot))
-        .map(|s| s.tid)
-        .collect();
+    let tids: Vec<_> = (0..2).filter_map(|slot| table.serving(slot)).map(|s| s.tid).collect();
     assert_eq!(tids, [12, 11]);
 }
 
@@ -175,13 +133,7 @@ fn texts_and_peers_beyond_their_room_are_cut_and_say_so() {
     let table = Table::create(&words, SMALL).unwrap();
     let long = [b'x'; 300];
     let peers = [(1, &long[..]); 9];
-    let new = NewEntry {
-        room: 1,
-        expected: 0,
-        rid: &long,
-        traceparent: &long,
-        peers: &peers,
-    };
+    let new = NewEntry { room: 1, expected: 0, rid: &long, traceparent: &long, peers: &peers };
     let view = entry(&table, table.append(1, &new));
     assert_eq!(view.rid.bytes(), &long[..64]);
     assert!(view.rid.is_cut() && view.peers[5].value.is_cut());
@@ -199,30 +151,18 @@ fn the_header_reads_back_and_a_foreign_one_is_refused() {
         role: Role::Prefill,
         engine: b"demo",
         version: b"1.0",
-        ranks: Ranks {
-            tp: (1, 2),
-            ..Ranks::default()
-        },
+        ranks: Ranks { tp: (1, 2), ..Ranks::default() },
         nnodes: 1,
         identities: &[(1, b"me")],
     };
     table.write_header(5, &new);
     let header = Table::open(&words).unwrap().header();
-    assert_eq!(
-        (header.pid, header.worker, header.role),
-        (42, 1, Role::Prefill)
-    );
+    assert_eq!((header.pid, header.worker, header.role), (42, 1, Role::Prefill));
     assert_eq!(header.ranks.tp, (1, 2));
     assert_eq!(header.engine.as_str(), Some("demo"));
     assert_eq!(header.identities[0].value.as_str(), Some("me"));
     words[2].store(9_999_999, Ordering::Relaxed);
-    assert!(matches!(
-        Table::open(&words),
-        Err(TableError::Geometry {
-            entries: 9_999_999,
-            ..
-        })
-    ));
+    assert!(matches!(Table::open(&words), Err(TableError::Geometry { entries: 9_999_999, .. })));
     words[1].store(99, Ordering::Relaxed);
     assert_eq!(Table::open(&words).unwrap_err(), TableError::Version(99));
     words[0].store(1, Ordering::Relaxed);
@@ -234,9 +174,7 @@ fn a_half_written_entry_is_torn_and_the_next_writer_mends_it() {
     let words = words(SMALL);
     let table = Table::create(&words, SMALL).unwrap();
     let seq = table.append(1, &room(1));
-    table
-        .entry_word(seq.slot().unwrap(), 0)
-        .store(7, Ordering::Relaxed);
+    table.entry_word(seq.slot().unwrap(), 0).store(7, Ordering::Relaxed);
     assert_eq!(table.entry(seq.slot().unwrap()), Err(Torn));
     assert!(table.remove(2, seq, Outcome::Success));
     assert!(table.entry(seq.slot().unwrap()).unwrap().is_some());

@@ -13,11 +13,7 @@ pub struct Text<const N: usize> {
 
 impl<const N: usize> Text<N> {
     /// The empty text.
-    pub const EMPTY: Self = Self {
-        bytes: [0; N],
-        len: 0,
-        whole_len: 0,
-    };
+    pub const EMPTY: Self = Self { bytes: [0; N], len: 0, whole_len: 0 };
     /// Words that the text takes in the table, its length included.
     pub const WORDS: usize = 1 + N.div_ceil(8);
 
@@ -47,19 +43,14 @@ impl Table<'_> {
             for (to, from) in word.iter_mut().zip(chunk) {
                 *to = *from;
             }
-            self.word(at + 1 + index)
-                .store(u64::from_le_bytes(word), Relaxed);
+            self.word(at + 1 + index).store(u64::from_le_bytes(word), Relaxed);
         }
     }
 
     pub(super) fn read_text<const N: usize>(&self, at: usize) -> Text<N> {
         let whole_len = self.word(at).load(Relaxed);
         let len = usize::try_from(whole_len).unwrap_or(N).min(N);
-        let mut text = Text {
-            bytes: [0; N],
-            len,
-            whole_len,
-        };
+        let mut text = Text { bytes: [0; N], len, whole_len };
         for (index, chunk) in text.bytes.chunks_mut(8).take(len.div_ceil(8)).enumerate() {
             let word = self.word(at + 1 + index).load(Relaxed).to_le_bytes();
             for (to, from) in chunk.iter_mut().zip(word) {

@@ -56,23 +56,21 @@ impl<'m> Table<'m> {
             word.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
         };
         let own = self.own_slot(tid);
-        own.or_else(|| {
-            self.thread_slots(tid)
-                .find(|slot| claim(*slot, 0, u64::from(tid)))
-        })
-        .or_else(|| {
-            // Only a dead thread's slot may be taken over: a live owner writes without looking
-            // again. It shows no thread until the dead one's room is left, lest a reader think
-            // that its new owner serves that room.
-            let dead = self.thread_slots(tid).find(|slot| {
-                let holder = self.thread_word(*slot, TID).load(Acquire);
-                u32::try_from(holder).is_ok_and(|holder| !alive(holder))
-                    && claim(*slot, holder, CHANGING_HANDS)
-            })?;
-            self.leave_slot(dead);
-            self.thread_word(dead, TID).store(u64::from(tid), Release);
-            Some(dead)
-        })
+        own.or_else(|| self.thread_slots(tid).find(|slot| claim(*slot, 0, u64::from(tid)))).or_else(
+            || {
+                // Only a dead thread's slot may be taken over: a live owner writes without looking
+                // again. It shows no thread until the dead one's room is left, lest a reader think
+                // that its new owner serves that room.
+                let dead = self.thread_slots(tid).find(|slot| {
+                    let holder = self.thread_word(*slot, TID).load(Acquire);
+                    u32::try_from(holder).is_ok_and(|holder| !alive(holder))
+                        && claim(*slot, holder, CHANGING_HANDS)
+                })?;
+                self.leave_slot(dead);
+                self.thread_word(dead, TID).store(u64::from(tid), Release);
+                Some(dead)
+            },
+        )
     }
 
     /// This thread begins to work for `seq`; an earlier room is left first. `false`: the room is
@@ -88,9 +86,8 @@ impl<'m> Table<'m> {
         // A room that has left the queue has no gate any more, and one that found the table
         // full never had one.
         let entry = self.slot_of(seq).filter(|_| self.is_open(seq));
-        let gate = entry.map_or(Gate::Gone, |entry| {
-            tagged::enter(self.entry_word(entry, COMMAND), seq)
-        });
+        let gate =
+            entry.map_or(Gate::Gone, |entry| tagged::enter(self.entry_word(entry, COMMAND), seq));
         match (slot, gate) {
             (_, Gate::Held) => return false,
             (Some(slot), gate) => self.take_up(slot, now, seq, gate),
@@ -168,11 +165,6 @@ impl<'m> Table<'m> {
         let same = self.thread_word(slot, TID).load(Relaxed) == tid
             && self.thread_word(slot, SEQ).load(Relaxed) == seq;
         let tid = u32::try_from(tid).ok().filter(|tid| *tid != 0 && same)?;
-        Some(Serving {
-            tid,
-            seq: (seq != 0).then_some(Seq(seq)),
-            since,
-            serves,
-        })
+        Some(Serving { tid, seq: (seq != 0).then_some(Seq(seq)), since, serves })
     }
 }

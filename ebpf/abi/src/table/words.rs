@@ -123,9 +123,6 @@ pub struct Peer {
 
 impl Peer {
     /// An unused place.
-    pub const NONE: Self = Self {
-        kind: PeerKind::Other(0),
-        value: Text::EMPTY,
-    };
+    pub const NONE: Self = Self { kind: PeerKind::Other(0), value: Text::EMPTY };
     pub(super) const WORDS: usize = 1 + Text::<96>::WORDS;
 }
