@@ -11,10 +11,8 @@ use crate::verdict::{Bytes, Cause, Finding};
 pub struct Failure {
     /// When it was seen.
     pub at: Nanos,
-    /// The library's status.
+    /// The library's status; 0 where only the engine said so.
     pub code: i32,
-    /// It came from the endpoint, not from a transfer.
-    pub endpoint: bool,
 }
 
 /// Where a transfer stands.
@@ -94,6 +92,7 @@ pub(crate) struct Account {
     pub(crate) served: bool,
     pub(crate) thread_gone: Option<(Tid, Nanos)>,
     pub(crate) failure: Option<Failure>,
+    pub(crate) endpoint_failure: Option<Failure>,
     pub(crate) standing: Option<Standing>,
     pub(crate) stalled: bool,
     pub(crate) due: Nanos,
@@ -123,6 +122,7 @@ impl Account {
             served: false,
             thread_gone: None,
             failure: None,
+            endpoint_failure: None,
             standing: None,
             stalled: false,
             due: Nanos::MAX,
@@ -166,8 +166,10 @@ impl Account {
         self.progress(at);
     }
 
-    pub(crate) const fn fail(&mut self, failure: Failure) {
-        if self.failure.is_none() {
+    /// A transfer ended badly. The first failure is kept, and a status rather than the engine's
+    /// bare word.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        if self.failure.is_none_or(|known| known.code == 0) {
             self.failure = Some(failure);
         }
     }
@@ -193,7 +195,7 @@ impl Account {
         if counts.failures > was.failures
             && let Some(at) = counts.last_done
         {
-            self.fail(Failure { at, code: 0, endpoint: false });
+            self.fail(Failure { at, code: 0 });
         }
     }
 

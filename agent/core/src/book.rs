@@ -109,7 +109,7 @@ impl Book {
             account.complete(at);
         } else {
             account.marks.failures += 1;
-            account.fail(crate::account::Failure { at, code: 0, endpoint: false });
+            account.fail(crate::account::Failure { at, code: 0 });
         }
         account.take_marks();
         self.credit(seq, None);
@@ -260,6 +260,7 @@ impl Book {
             served: account.served,
             thread_gone: account.thread_gone,
             failure: account.failure,
+            endpoint_failure: account.endpoint_failure,
             peers: account
                 .peers
                 .iter()

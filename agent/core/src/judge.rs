@@ -73,8 +73,10 @@ pub struct Case<'a> {
     pub served: bool,
     /// The thread that worked for it and ended.
     pub thread_gone: Option<(Tid, Nanos)>,
-    /// What ended badly.
+    /// The transfer that ended badly.
     pub failure: Option<Failure>,
+    /// The endpoint that failed under it.
+    pub endpoint_failure: Option<Failure>,
     /// Its peers.
     pub peers: Vec<PeerCase>,
     /// Whether `peers` is all of them.
@@ -139,7 +141,8 @@ impl Case<'_> {
         let gone = gone.map(|peer| peer.life.1).min();
         let thread = self.thread_gone.map(|(_, at)| at);
         // A failed try that was followed by progress was mended.
-        let failure = self.failure.map(|failure| failure.at);
+        let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
+        let failure = failures.map(|failure| failure.at).min();
         let failure = failure.filter(|at| *at >= self.last_progress);
         [gone, thread, failure].into_iter().flatten().min()
     }
@@ -161,17 +164,18 @@ impl Case<'_> {
     }
 
     /// When the lack of progress becomes a stall. Of a room that was open before the agent came
-    /// nothing is known from before: it is watched first, for the whole deadline unless the
-    /// connections themselves remember that nothing came for so long.
+    /// nothing is known from before: it is watched first, for the whole deadline unless the peers
+    /// are stopped or the connections themselves remember that nothing came for so long.
     fn stall_at(&self, policy: &Policy, now: Nanos) -> Nanos {
         let stall_at = self.last_progress.plus(policy.stall);
         let Some(late_at) = self.late_at.filter(|_| self.posts > 0 && !self.is_complete()) else {
             return stall_at;
         };
         let silent = |peer: &PeerCase| {
-            peer.meter.is_some_and(|(_, meter)| {
-                meter.last_received.is_none_or(|at| at.plus(policy.stall) <= now)
-            })
+            peer.life.0 == Life::Stopped
+                || peer.meter.is_some_and(|(_, meter)| {
+                    meter.last_received.is_none_or(|at| at.plus(policy.stall) <= now)
+                })
         };
         let remembered = !self.peers.is_empty() && self.peers.iter().all(silent);
         let watch = if remembered { policy.suspect } else { policy.stall };

@@ -94,7 +94,7 @@ impl Book {
             0 => self.end(at, handle, Progress::Complete),
             1 if flushed => self.end(at, handle, Progress::Complete),
             1 => None,
-            code => self.fail(handle, Failure { at, code, endpoint: false }),
+            code => self.fail(handle, Failure { at, code }),
         };
         self.failed_room(handle)
     }
@@ -109,7 +109,7 @@ impl Book {
             0 => self.end(at, handle, Progress::Complete),
             // -1: not posted, the state before the post; 1: in progress.
             -1 | 1 => None,
-            code => self.fail(handle, Failure { at, code, endpoint: false }),
+            code => self.fail(handle, Failure { at, code }),
         };
         self.failed_room(handle)
     }
@@ -118,7 +118,7 @@ impl Book {
     pub(crate) fn xfer_release(&mut self, at: Nanos, handle: Handle, status: Option<i32>) {
         match status {
             Some(0) => self.end(at, handle, Progress::Complete),
-            Some(code) if code < -1 => self.fail(handle, Failure { at, code, endpoint: false }),
+            Some(code) if code < -1 => self.fail(handle, Failure { at, code }),
             _ => self.end(at, handle, Progress::Abandoned),
         };
         self.forget(handle);
@@ -136,7 +136,7 @@ impl Book {
         }
         if request >= STATUS_PTR_MIN {
             let code = i32::try_from(request.cast_signed()).unwrap_or(i32::MIN);
-            return self.fail(handle, Failure { at, code, endpoint: false });
+            return self.fail(handle, Failure { at, code });
         }
         transfer.pending += 1;
         let posted_at = transfer.posted_at;
@@ -157,7 +157,7 @@ impl Book {
         match done.status {
             // The callback runs on errors as well.
             Some(code) if code < 0 => {
-                self.fail(handle, Failure { at: done.at, code, endpoint: false });
+                self.fail(handle, Failure { at: done.at, code });
                 return self.failed_room(handle);
             }
             _ if flushed => self.end(done.at, handle, Progress::Complete),
@@ -168,17 +168,21 @@ impl Book {
 
     /// An endpoint failed: so has every transfer that is open on it. Returns their rooms.
     pub(crate) fn ep_error(&mut self, at: Nanos, ep: u64, code: i32) -> Vec<Seq> {
-        let on_it = |transfer: &Transfer| transfer.is_open() && transfer.ep == Some(ep);
-        let failed: Vec<Handle> = self
-            .transfers
-            .iter()
-            .filter(|(_, transfer)| on_it(transfer))
-            .map(|(handle, _)| *handle)
-            .collect();
-        for handle in &failed {
-            self.fail(*handle, Failure { at, code, endpoint: true });
+        // The flush of a transfer fails just before its endpoint does: it is on it all the same.
+        let on_it = |transfer: &Transfer| {
+            transfer.ep == Some(ep)
+                && matches!(transfer.progress, Progress::Open | Progress::Failed)
+        };
+        let on_it = self.transfers.iter().filter(|(_, transfer)| on_it(transfer));
+        let handles: Vec<Handle> = on_it.map(|(handle, _)| *handle).collect();
+        let mut rooms = Vec::new();
+        for handle in handles {
+            let seq = self.fail(handle, Failure { at, code });
+            let Some(account) = seq.and_then(|seq| self.accounts.get_mut(&seq)) else { continue };
+            account.endpoint_failure = account.endpoint_failure.or(Some(Failure { at, code }));
+            rooms.push(account.seq);
         }
-        failed.into_iter().filter_map(|handle| self.failed_room(handle)).collect()
+        rooms
     }
 
     fn failed_room(&self, handle: Handle) -> Option<Seq> {

@@ -25,7 +25,9 @@ struct Search {
 
 impl Search {
     fn rule_out(&mut self, cause: Cause, because: Evidence) {
-        self.ruled_out.push((cause, because));
+        if self.ruled_out.iter().all(|(out, _)| *out != cause) {
+            self.ruled_out.push((cause, because));
+        }
     }
 
     fn end(self, cause: Cause, confidence: u8, evidence: Vec<Evidence>) -> Known {
@@ -61,11 +63,13 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
         .map(|peer| Evidence::of(Id::PeerGone).at(peer.life.1).peer(peer.peer))
         .collect();
     let gone = !evidence.is_empty();
-    if let Some(failure) = case.failure {
-        let id = if failure.endpoint { Id::EndpointError } else { Id::TransferFailed };
+    let ended = case.failure.map(|failure| (Id::TransferFailed, failure));
+    let endpoint = case.endpoint_failure.map(|failure| (Id::EndpointError, failure));
+    for (id, failure) in ended.into_iter().chain(endpoint) {
         evidence.push(Evidence::of(id).at(failure.at).code(failure.code));
     }
-    let disconnected = case.failure.is_some_and(|failure| is_disconnect(failure.code));
+    let codes = evidence.iter().filter_map(|evidence| evidence.code);
+    let disconnected = codes.into_iter().any(is_disconnect);
     if gone || disconnected {
         return Some((Cause::PeerDead, if gone { 98 } else { 85 }, evidence));
     }
