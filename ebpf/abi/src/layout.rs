@@ -22,7 +22,7 @@ pub const COMPLETION_STATUS: u64 = 12;
     clippy::inline_always,
     reason = "a kernel program calls no function that its object does not hold"
 )]
-#[inline(always)]
+#[inline]
 pub const fn taken(length: u64, room: u32) -> u32 {
     if length > room as u64 {
         room
@@ -35,7 +35,7 @@ pub const fn taken(length: u64, room: u32) -> u32 {
 
 /// Whether a probed instruction is the first of a function, or follows its landing pad (`endbr64`,
 /// `bti c`: four bytes).
-#[inline(always)]
+#[inline]
 pub const fn is_entry(function: u64, instruction: u64) -> bool {
     let distance = instruction.wrapping_sub(function);
     distance == 0 || distance == 4
@@ -47,7 +47,7 @@ pub const fn is_entry(function: u64, instruction: u64) -> bool {
     clippy::inline_always,
     reason = "a kernel program calls no function that its object does not hold"
 )]
-#[inline(always)]
+#[inline]
 pub const fn request_of(completion: u64, distance: u64) -> u64 {
     if distance == 0 { 0 } else { completion.wrapping_sub(distance) }
 }

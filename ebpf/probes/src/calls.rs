@@ -25,19 +25,13 @@ pub(crate) struct Call {
 
 #[inline(always)]
 fn site(function: Kind) -> Site {
-    Site {
-        thread: bpf_get_current_pid_tgid(),
-        function: u64::from(function as u32),
-    }
+    Site { thread: bpf_get_current_pid_tgid(), function: u64::from(function as u32) }
 }
 
 /// Notes that this thread enters a function.
 #[inline(always)]
 pub(crate) fn enter(function: Kind, subject: u64) {
-    let call = Call {
-        subject,
-        begun: emit::now(),
-    };
+    let call = Call { subject, begun: emit::now() };
     if maps::CALLS.insert(site(function), call, 0).is_err() {
         maps::mishap(Mishap::CallsFull);
     }

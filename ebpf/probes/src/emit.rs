@@ -20,13 +20,7 @@ pub(crate) fn now() -> u64 {
 #[inline(always)]
 pub(crate) fn head(kind: u32) -> Head {
     let thread = bpf_get_current_pid_tgid();
-    Head {
-        at: now(),
-        tgid: (thread >> 32) as u32,
-        tid: thread as u32,
-        kind,
-        reserved: 0,
-    }
+    Head { at: now(), tgid: (thread >> 32) as u32, tid: thread as u32, kind, reserved: 0 }
 }
 
 /// Room for one record, or a counted loss.

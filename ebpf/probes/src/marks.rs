@@ -27,12 +27,16 @@ pub fn mark(ctx: ProbeContext) -> u32 {
         return 0;
     }
     let kind = cookie as u32;
+    let operands = Kind::operands(cookie);
+    let operand = |index: u32| {
+        if index < operands { ctx.arg(2 + index as usize).unwrap_or_default() } else { 0 }
+    };
     let record = Mark {
         head: emit::head(kind),
         worker: ctx.arg(0).unwrap_or_default(),
         seq: ctx.arg(1).unwrap_or_default(),
-        a: ctx.arg(2).unwrap_or_default(),
-        b: ctx.arg(3).unwrap_or_default(),
+        a: operand(0),
+        b: operand(1),
     };
     debug!(
         &ctx,
@@ -62,10 +66,7 @@ pub fn append(ctx: ProbeContext) -> u32 {
     if rid != 0 && user::read_c_text(&mut record.rid, rid).is_none() {
         maps::mishap(Mishap::TextUnreadable);
     }
-    debug!(
-        &ctx,
-        "append worker {} seq {} room {}", record.worker, record.seq, record.room
-    );
+    debug!(&ctx, "append worker {} seq {} room {}", record.worker, record.seq, record.room);
     emit::publish(entry);
     0
 }

@@ -60,18 +60,10 @@ pub fn xfer_ret(ctx: RetProbeContext) -> u32 {
         return 0;
     };
     let status: i32 = ctx.ret();
-    debug!(
-        &ctx,
-        "post of handle {:x} returned {}", call.subject, status
-    );
+    debug!(&ctx, "post of handle {:x} returned {}", call.subject, status);
     emit::submit(
         Kind::XferRet as u32,
-        XferRet {
-            head: emit::head(Kind::XferRet as u32),
-            handle: call.subject,
-            status,
-            known: 1,
-        },
+        XferRet { head: emit::head(Kind::XferRet as u32), handle: call.subject, status, known: 1 },
     );
     0
 }
@@ -102,9 +94,7 @@ fn layout(slot: u64) -> Option<&'static NixlLayout> {
         maps::mishap(Mishap::CookieUnknown);
         return None;
     }
-    maps::LAYOUTS
-        .get(slot as u32)
-        .filter(|layout| layout.known == 1)
+    maps::LAYOUTS.get(slot as u32).filter(|layout| layout.known == 1)
 }
 
 #[inline(always)]
@@ -129,13 +119,8 @@ fn checked(layout: &NixlLayout, handle: u64) -> Option<Fields> {
         maps::mishap(Mishap::HandleUnreadable);
         return None;
     };
-    if !NixlLayout::plausible(
-        fields.op,
-        fields.status,
-        fields.has_notif,
-        peer_length,
-        fields.bytes,
-    ) {
+    if !NixlLayout::plausible(fields.op, fields.status, fields.has_notif, peer_length, fields.bytes)
+    {
         maps::mishap(Mishap::HandleImplausible);
         return None;
     }

@@ -31,16 +31,6 @@ fn exit(ctx: &RawTracePointContext, group_dead: u32) {
         return;
     }
     let head = emit::head(Kind::Exit as u32);
-    debug!(
-        ctx,
-        "thread {} of {} ended, group_dead {}", head.tid, head.tgid, group_dead
-    );
-    emit::submit(
-        Kind::Exit as u32,
-        Exit {
-            head,
-            group_dead,
-            reserved: 0,
-        },
-    );
+    debug!(ctx, "thread {} of {} ended, group_dead {}", head.tid, head.tgid, group_dead);
+    emit::submit(Kind::Exit as u32, Exit { head, group_dead, reserved: 0 });
 }

@@ -6,7 +6,7 @@ use aya_ebpf::{
 };
 use aya_log_ebpf::debug;
 use inflightd_abi::{
-    layout::{COMPLETION_STATUS, request_of},
+    layout::{COMPLETION_STATUS, is_entry, request_of},
     mishap::Mishap,
     record::{EpError, Flush, FlushDone, Kind},
 };
@@ -74,14 +74,14 @@ fn completion_status(ctx: &ProbeContext, completion: u64) -> Option<i32> {
         maps::mishap(Mishap::CompletionUnreadable);
         return None;
     };
-    if function != instruction(ctx) {
+    if !is_entry(function, instruction(ctx)) {
         maps::mishap(Mishap::CompletionImplausible);
         return None;
     }
     Some(i32::from(status))
 }
 
-/// Address of the probed instruction, which is the function's first.
+/// Address of the probed instruction.
 #[inline(always)]
 fn instruction(ctx: &ProbeContext) -> u64 {
     // SAFETY: the kernel hands a program the registers of the probed thread.

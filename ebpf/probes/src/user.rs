@@ -17,9 +17,7 @@ pub(crate) fn read<T: Copy>(address: u64) -> Option<T> {
 #[inline(always)]
 pub(crate) fn read_c_text(field: &mut [u8], address: u64) -> Option<()> {
     // SAFETY: the helper checks the address and writes no more than the field takes.
-    unsafe { bpf_probe_read_user_str_bytes(address as *const u8, field) }
-        .ok()
-        .map(drop)
+    unsafe { bpf_probe_read_user_str_bytes(address as *const u8, field) }.ok().map(drop)
 }
 
 /// Reads a libstdc++ `std::string` at `address` into a zeroed field of `N` bytes, cut at its

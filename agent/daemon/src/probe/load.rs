@@ -136,7 +136,8 @@ fn open(ring_bytes: u32, debug: bool) -> Result<Ebpf, LoadError> {
         .map_err(|error| explain("creating the maps", error))
 }
 
-/// Takes a map out of the object, as the type that it is.
+/// Takes a map out of the object, as the type that it is. Only once every program that uses it
+/// is loaded: a map that is dropped before is missing to them.
 pub(crate) fn take<M>(ebpf: &mut Ebpf, name: &str) -> Result<M, LoadError>
 where
     M: TryFrom<aya::maps::Map>,
@@ -151,7 +152,10 @@ where
 }
 
 fn fill_layouts(ebpf: &mut Ebpf, builds: &Builds) -> Result<(), LoadError> {
-    let mut layouts: Array<MapData, Layout> = take(ebpf, "LAYOUTS")?;
+    let what = "opening map `LAYOUTS`";
+    let map = ebpf.map_mut("LAYOUTS").ok_or_else(|| explain(what, ProgramError::NotLoaded))?;
+    let mut layouts: Array<&mut MapData, Layout> =
+        Array::try_from(map).map_err(|error| explain(what, error))?;
     for (slot, layout) in builds.layouts() {
         layouts
             .set(slot, Layout(layout), 0)

@@ -1,0 +1,131 @@
+//! What the tests on the real kernel share: rights, a process to probe, waiting with a bound.
+#![allow(dead_code, reason = "each test binary includes this file and uses a part of it")]
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::{Mutex, MutexGuard},
+    thread,
+    time::Duration,
+};
+
+use inflightd::probe::{Options, Probes};
+use inflightd_abi::record::Record;
+
+/// Loads the probes. Without root that is a failure that says so: a skipped test proves nothing.
+pub(crate) fn load(options: Options) -> Probes {
+    match Probes::load(options) {
+        Ok(probes) => probes,
+        Err(error) => panic!("this test needs root on a kernel with BPF and uprobes: {error:?}"),
+    }
+}
+
+/// Takes turns: the tests of one binary measure the same machine.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Drains until `enough` says so, at most about a minute; gives what came.
+pub(crate) fn drain_until(
+    probes: &mut Probes,
+    mut enough: impl FnMut(&[Record]) -> bool,
+) -> Vec<Record> {
+    let mut records = Vec::new();
+    for _ in 0..3000 {
+        let stats = probes.drain(&mut |record| records.push(record));
+        assert_eq!(stats.malformed, 0);
+        if enough(&records) {
+            return records;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("not enough records after a minute: {}", summary(&records));
+}
+
+/// Records counted by kind.
+pub(crate) fn summary(records: &[Record]) -> String {
+    let mut kinds: Vec<u32> = records.iter().map(|record| record.head().kind).collect();
+    kinds.sort_unstable();
+    kinds
+        .chunk_by(|a, b| a == b)
+        .map(|chunk| format!("{} of kind {}", chunk.len(), chunk[0]))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+/// The test target: `target.c` with the marks of `marks.c`.
+pub(crate) struct Target {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    _folder: tempfile::TempDir,
+}
+
+fn compile(arguments: &[&str], out: &Path) {
+    let compiled = Command::new("cc")
+        .args(["-O1", "-Wall", "-o"])
+        .arg(out)
+        .args(arguments)
+        .output()
+        .expect("these tests need the C compiler `cc`");
+    assert!(compiled.status.success(), "cc: {}", String::from_utf8_lossy(&compiled.stderr));
+}
+
+impl Target {
+    /// Compiles and starts the target; `defines` choose the shape of the marks.
+    pub(crate) fn start(defines: &[&str]) -> Self {
+        let support = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe_support");
+        let source = |name: &str| support.join(name).to_str().unwrap().to_owned();
+        let folder = tempfile::tempdir().unwrap();
+        let library = folder.path().join("libinflight-test.so");
+        let program = folder.path().join("target");
+        let marks = source("marks.c");
+        let mut shared = vec!["-shared", "-fPIC", "-Wl,--build-id", &marks];
+        shared.extend(defines);
+        compile(&shared, &library);
+        let (main, library) = (source("target.c"), library.to_str().unwrap());
+        let rpath = format!("-Wl,-rpath,{}", folder.path().display());
+        let mut whole = vec![main.as_str(), library, &rpath, "-pthread"];
+        whole.extend(defines);
+        compile(&whole, &program);
+        let mut child =
+            Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut target = Self {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().unwrap()),
+            child,
+            _folder: folder,
+        };
+        target.tell("ready");
+        target
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Gives a command and waits for its end; gives the number that it answers with.
+    pub(crate) fn tell(&mut self, command: &str) -> f64 {
+        writeln!(self.stdin.as_mut().unwrap(), "{command}").unwrap();
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        let number = line.trim().strip_prefix("ok ").expect("the target answers");
+        number.parse().unwrap()
+    }
+
+    /// Closes its standard input and waits for its end.
+    pub(crate) fn end(&mut self) {
+        drop(self.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
