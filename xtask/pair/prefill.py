@@ -92,7 +92,7 @@ class Prefill:
             room, f"rid-{room}", peers=[("nixl_agent", to)], expected_bytes=bytes
         )
         self.inflight.append(entry)
-        say("appended", room=room, seq=entry.seq)
+        say("appended", room=room, seq=entry.seq, bytes=bytes)
         if fault != "never_post":
             queue_of = self.shards[shard % len(self.shards)].chunks
             for index in range(entry.chunks()):

@@ -11,6 +11,7 @@ import time
 from lines import say
 
 POLL = 0.001
+HELD = 0.05
 
 
 class Shard:
@@ -28,7 +29,10 @@ class Shard:
     def _run(self):
         while True:
             room, index = self.chunks.get()
-            self.hook.serve(room.seq)
+            if not self.hook.serve(room.seq):
+                # Held: the chunk is set aside, the shard goes on.
+                threading.Timer(HELD, self.chunks.put, [(room, index)]).start()
+                continue
             try:
                 self._serve(room, index)
             except Exception as error:  # noqa: BLE001 - the thread must outlive any transfer

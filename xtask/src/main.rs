@@ -1,2 +1,55 @@
-//! The agent.
-fn main() {}
+//! Tasks of this repository; `cargo xtask help` lists them.
+
+mod cases;
+mod check;
+mod clock;
+mod demo;
+mod say;
+mod setup;
+mod shell;
+mod tally;
+mod test;
+mod tree;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Tasks of the inflightd repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Install whatever is missing: eBPF tool chain, system packages, Python parts
+    Setup,
+    /// Set up, build, run every fault case on a real NIXL pair and show each verdict as it comes
+    Demo,
+    /// Set up and run every test
+    Test(test::Options),
+    /// Formatting, lints, documentation, purity, licences, bounds; no root needed
+    Check,
+    /// Run fault cases and judge the agent's verdicts
+    Cases(cases::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().task {
+        Task::Setup => setup::run(),
+        Task::Demo => demo::run(),
+        Task::Test(options) => test::run(&options),
+        Task::Check => check::run(),
+        Task::Cases(options) => cases::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            say::line(format_args!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

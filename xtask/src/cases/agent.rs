@@ -1,0 +1,91 @@
+//! The agent as a process: built, started, killed, its lines collected.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use anyhow::{Context as _, Result};
+
+use super::file::Agent as Setting;
+use super::record::{Line, Scratch};
+use super::world::Message;
+use crate::clock::Moment;
+use crate::shell::Step;
+use crate::tree::{cargo, target};
+
+/// Build the agent as it is shipped.
+pub(crate) fn build() -> Result<()> {
+    let step =
+        Step { what: "building the agent", fix: "`cargo xtask setup`, then see the lines above" };
+    step.run(&mut cargo(&["build", "--release", "--quiet", "--package", "inflightd"])).map(drop)
+}
+
+fn binary() -> PathBuf {
+    target().join("release/inflightd")
+}
+
+/// A running agent.
+pub(super) struct Agent {
+    child: Child,
+}
+
+impl Agent {
+    /// Start it; its lines arrive as messages.
+    pub(super) fn start(
+        setting: &Setting,
+        scratch: &Scratch,
+        inbox: Sender<Message>,
+    ) -> Result<Self> {
+        let mut command = Command::new(binary());
+        command.args(["run", "--json"]);
+        command.args(["--suspect", &setting.suspect_s.to_string()]);
+        command.args(["--stall", &setting.stall_s.to_string()]);
+        command.arg("--state-dir").arg(scratch.path("state"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(scratch.file("agent.log")?);
+        let mut child = command.spawn().context("starting the agent")?;
+        let stdout = child.stdout.take().context("a piped stdout is always there")?;
+        let log = scratch.file("agent.jsonl")?;
+        thread::spawn(move || listen(BufReader::new(stdout), log, &inbox));
+        Ok(Self { child })
+    }
+
+    /// Whether it has ended by itself.
+    pub(super) fn is_gone(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// End it with SIGKILL.
+    pub(super) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn listen(lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {
+    for text in lines.lines().map_while(Result::ok) {
+        let at = Moment::now();
+        drop(writeln!(log, "{text}"));
+        let message = match serde_json::from_str::<Line>(&text) {
+            Ok(line) => Message::Agent { at, line: Box::new(line) },
+            Err(error) => {
+                Message::Garbled(format!("the agent printed no JSON line: {error}: {text}"))
+            }
+        };
+        if inbox.send(message).is_err() {
+            return;
+        }
+    }
+}

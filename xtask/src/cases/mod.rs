@@ -1,0 +1,99 @@
+//! Fault cases on a real NIXL pair: each is a file in `xtask/cases`, run and judged here.
+
+mod agent;
+mod file;
+mod judge;
+mod pair;
+mod record;
+mod report;
+mod steps;
+mod traffic;
+mod world;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+pub(crate) use agent::build as build_agent;
+pub(crate) use report::{Report, table, verdict};
+
+use crate::say;
+use crate::setup;
+use file::Case;
+
+/// How often a void run is tried again.
+const RETRIES: u32 = 2;
+
+/// Options of `cargo xtask cases`.
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// Cases to run; all when none is named
+    names: Vec<String>,
+    /// Run each case so many times
+    #[arg(long, default_value_t = 1)]
+    repeat: u32,
+    /// One JSON object a run on stdout instead of text
+    #[arg(long)]
+    json: bool,
+    /// Keep each run's logs and agent lines in this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+impl Options {
+    /// The named cases, once each.
+    pub(crate) fn of(names: &[&str]) -> Self {
+        Self { names: names.iter().map(|name| (*name).to_owned()).collect(), ..Self::default() }
+    }
+}
+
+/// Set up, build the agent, run the cases; an error unless every run is right.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !options.json {
+        setup::run()?;
+    }
+    build_agent()?;
+    let reports = run_built(options, false)?;
+    if !options.json {
+        say::line(table(&reports));
+    }
+    verdict(&reports)
+}
+
+/// Run the cases with what is built; `live` prints each verdict of the agent as it comes.
+pub(crate) fn run_built(options: &Options, live: bool) -> Result<Vec<Report>> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("the agent loads probes into the kernel\nfix: run as root");
+    }
+    let cases = file::load(&options.names)?;
+    let mut reports = Vec::new();
+    for case in &cases {
+        if !options.json {
+            say::line(format_args!("  {}: {}", case.name, case.what));
+        }
+        for turn in 1..=options.repeat.max(1) {
+            reports.push(until_not_void(case, turn, options, live)?);
+        }
+    }
+    Ok(reports)
+}
+
+/// Run one case, again while it is void.
+fn until_not_void(case: &Case, turn: u32, options: &Options, live: bool) -> Result<Report> {
+    let mut retried = 0;
+    loop {
+        let scratch = record::Scratch::new(&case.name, turn, options.keep.as_deref())?;
+        let record = steps::run(case, &scratch, live)?;
+        let report = Report::new(case, turn, retried, judge::judge(case, &record));
+        if options.json {
+            say::line(serde_json::to_string(&report)?);
+        } else {
+            say::line(report.line());
+        }
+        if !report.is_void() || retried == RETRIES {
+            return Ok(report);
+        }
+        retried += 1;
+    }
+}

@@ -1,0 +1,117 @@
+//! The processes of the pair: started, spoken to in JSON lines, ended by pid.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write as _};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::record::Scratch;
+use super::world::Message;
+use crate::setup::venv_python;
+use crate::tree;
+
+/// An event of one of the pair's processes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Event {
+    /// What happened.
+    #[serde(rename = "event")]
+    pub(super) what: String,
+    /// When, nanoseconds of `CLOCK_MONOTONIC`.
+    pub(super) at: u64,
+    pub(super) name: String,
+    pub(super) pid: u32,
+    pub(super) room: u64,
+    pub(super) seq: u64,
+    pub(super) bytes: u64,
+    pub(super) size: u64,
+    pub(super) address: u64,
+    pub(super) metadata: String,
+    pub(super) outcome: String,
+    pub(super) wrong: u64,
+    pub(super) why: String,
+}
+
+/// One process of the pair.
+pub(super) struct Process {
+    name: &'static str,
+    child: Child,
+    stdin: ChildStdin,
+}
+
+impl Process {
+    /// Start `script` under `name`; its events arrive as messages.
+    pub(super) fn start(
+        script: &str,
+        name: &'static str,
+        memory_mib: u64,
+        scratch: &Scratch,
+        inbox: Sender<Message>,
+    ) -> Result<Self> {
+        let mut command = Command::new(venv_python());
+        command.arg(tree::root().join("xtask/pair").join(script)).arg(name);
+        command.arg("--memory").arg((memory_mib << 20).to_string());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(scratch.file(&format!("{name}.err"))?);
+        let mut child = command.spawn().with_context(|| format!("starting {script} as {name}"))?;
+        let stdin = child.stdin.take().context("a piped stdin is always there")?;
+        let stdout = child.stdout.take().context("a piped stdout is always there")?;
+        let log = scratch.file(&format!("{name}.jsonl"))?;
+        thread::spawn(move || listen(name, BufReader::new(stdout), log, &inbox));
+        Ok(Self { name, child, stdin })
+    }
+
+    /// Its host pid.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Send a command.
+    pub(super) fn tell(&mut self, command: &Value) -> Result<()> {
+        writeln!(self.stdin, "{command}")
+            .and_then(|()| self.stdin.flush())
+            .with_context(|| format!("telling {} to {command}", self.name))
+    }
+
+    /// Send a signal.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.child.id())
+            .ok()
+            .and_then(Pid::from_raw)
+            .context("a pid is positive")?;
+        kill_process(pid, signal).with_context(|| format!("sending {signal:?} to {}", self.name))
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_gone(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Process {
+    /// SIGKILL ends a stopped process too.
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn listen(name: &'static str, lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {
+    for line in lines.lines().map_while(Result::ok) {
+        drop(writeln!(log, "{line}"));
+        let event = serde_json::from_str(&line).unwrap_or_else(|error| Event {
+            what: "refused".to_owned(),
+            why: format!("{name} printed what is no event: {error}: {line}"),
+            ..Event::default()
+        });
+        if inbox.send(Message::Pair(name, event)).is_err() {
+            return;
+        }
+    }
+}

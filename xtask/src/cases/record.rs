@@ -1,0 +1,242 @@
+//! What happened in one run of a case: the judge's input.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+use super::pair::Event;
+use crate::clock::Moment;
+
+/// Everything that the judge looks at.
+#[derive(Debug)]
+pub(super) struct Record {
+    /// Host pid of the prefill, whose rooms these are.
+    pub(super) prefill: u32,
+    /// Victim rooms by the name that the case gives them.
+    pub(super) victims: BTreeMap<String, Stay>,
+    /// Healthy rooms.
+    pub(super) beside: Vec<Stay>,
+    /// The agent's lines about the pair, in the order of their arrival.
+    pub(super) lines: Vec<Seen>,
+    /// When the agent last came to be ready.
+    pub(super) agent_ready: Moment,
+    /// How often it was killed.
+    pub(super) agent_kills: u32,
+    /// Longest time for which the runner itself did not run.
+    pub(super) starved: Duration,
+    /// What went wrong in the harness or the pair, so that nothing can be said about the agent.
+    pub(super) spoilt: Vec<String>,
+    /// What the agent did wrong as a process: it ended, or never became ready.
+    pub(super) agent_faults: Vec<String>,
+}
+
+/// One room's stay as the pair tells it.
+#[derive(Clone, Debug)]
+pub(super) struct Stay {
+    /// The room's id.
+    pub(super) room: u64,
+    /// The append's sequence number.
+    pub(super) seq: u64,
+    /// Its size in bytes.
+    pub(super) bytes: u64,
+    /// When it entered the queue.
+    pub(super) appended: Moment,
+    /// When the fault hit: at the append, or once enough bytes had landed.
+    pub(super) injected: Moment,
+    /// How many bytes had landed then, where the decode was asked.
+    pub(super) landed: Option<u64>,
+    /// Whether the case has let the room go on since (SIGCONT).
+    pub(super) released: bool,
+    /// When it left the queue, and how.
+    pub(super) removed: Option<(Moment, String)>,
+}
+
+/// A line of the agent and when it was read.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) at: Moment,
+    pub(super) line: Line,
+}
+
+/// The fields of an agent's line that are judged.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Line {
+    #[serde(rename = "type")]
+    pub(super) kind: String,
+    pub(super) id: Option<String>,
+    pub(super) room: Option<u64>,
+    pub(super) seq: Option<u64>,
+    pub(super) worker: Option<Worker>,
+    pub(super) finding: Option<String>,
+    pub(super) cause: Option<String>,
+    pub(super) severity: Option<String>,
+    pub(super) outcome: Option<String>,
+    pub(super) why: Option<String>,
+    pub(super) late: Option<bool>,
+    pub(super) dwell_s: Option<f64>,
+    pub(super) evidence: Vec<Evidence>,
+}
+
+/// Whose room a line speaks of.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Worker {
+    pub(super) pid: u32,
+}
+
+/// A piece of evidence of a line.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Evidence {
+    pub(super) id: String,
+}
+
+impl Line {
+    /// Whether this is an alarm: a verdict that is more than information.
+    pub(super) fn is_alert(&self) -> bool {
+        self.kind == "verdict" && self.severity.as_deref() != Some("info")
+    }
+
+    /// `finding / cause`.
+    pub(super) fn says(&self) -> String {
+        let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "none".to_owned());
+        format!("{} / {}", word(&self.finding), word(&self.cause))
+    }
+
+    /// The line as a person would say it.
+    pub(super) fn sentence(&self) -> String {
+        let room = self.room.unwrap_or(0);
+        let dwell = self.dwell_s.unwrap_or(0.0);
+        if self.kind == "clear" {
+            return format!("room {room}: cleared, {}", self.why.as_deref().unwrap_or("no reason"));
+        }
+        let evidence: Vec<&str> = self.evidence.iter().map(|piece| piece.id.as_str()).collect();
+        let (says, evidence) = (self.says(), evidence.join(", "));
+        format!("room {room}: {says} after {dwell:.1} s in the queue ({evidence})")
+    }
+
+    /// Whether its evidence has a piece of that id.
+    pub(super) fn states(&self, id: &str) -> bool {
+        self.evidence.iter().any(|piece| piece.id == id)
+    }
+}
+
+impl Record {
+    /// Nothing has happened yet.
+    pub(super) fn new(prefill: u32) -> Self {
+        Self {
+            prefill,
+            victims: BTreeMap::new(),
+            beside: Vec::new(),
+            lines: Vec::new(),
+            agent_ready: Moment::now(),
+            agent_kills: 0,
+            starved: Duration::ZERO,
+            spoilt: Vec::new(),
+            agent_faults: Vec::new(),
+        }
+    }
+
+    /// A room entered the queue: the victim of that name, or a healthy one.
+    pub(super) fn appended(&mut self, victim: Option<&String>, event: &Event) {
+        let stay = Stay {
+            room: event.room,
+            seq: event.seq,
+            bytes: event.bytes,
+            appended: Moment(event.at),
+            injected: Moment(event.at),
+            landed: None,
+            released: false,
+            removed: None,
+        };
+        match victim {
+            Some(name) => drop(self.victims.insert(name.clone(), stay)),
+            None => self.beside.push(stay),
+        }
+    }
+
+    /// A decode has seen a victim's bytes land and now hits itself.
+    pub(super) fn landed(&mut self, victim: Option<&String>, event: &Event) {
+        if let Some(stay) = victim.and_then(|name| self.victims.get_mut(name)) {
+            stay.injected = Moment(event.at);
+            stay.landed = Some(event.bytes);
+        }
+    }
+
+    /// A room left the queue.
+    pub(super) fn removed(&mut self, event: &Event) {
+        let mut stays = self.victims.values_mut().chain(&mut self.beside);
+        if let Some(stay) = stays.find(|stay| stay.room == event.room && stay.seq == event.seq) {
+            stay.removed = Some((Moment(event.at), event.outcome.clone()));
+        }
+    }
+
+    /// Whether the agent has reported the end of every room that has ended.
+    pub(super) fn is_told(&self) -> bool {
+        let mut stays = self.victims.values().chain(&self.beside);
+        stays.all(|stay| {
+            stay.removed.is_none() || self.about(stay).any(|seen| seen.line.kind == "dwell")
+        })
+    }
+
+    /// The lines about one stay of the prefill's.
+    pub(super) fn about<'a>(&'a self, stay: &'a Stay) -> impl Iterator<Item = &'a Seen> {
+        self.lines.iter().filter(move |seen| self.is_about(seen, stay))
+    }
+
+    fn is_about(&self, seen: &Seen, stay: &Stay) -> bool {
+        let line = &seen.line;
+        let ours = line.worker.as_ref().is_some_and(|worker| worker.pid == self.prefill);
+        ours && line.room == Some(stay.room) && line.seq == Some(stay.seq)
+    }
+}
+
+/// The directory of one run: logs of all processes and the agent's lines.
+pub(super) struct Scratch {
+    path: PathBuf,
+    /// Deletes the directory at the end, unless it is to be kept.
+    _temporary: Option<tempfile::TempDir>,
+}
+
+impl Scratch {
+    /// A directory below `keep`, or one that goes away with the run.
+    pub(super) fn new(case: &str, turn: u32, keep: Option<&Path>) -> Result<Self> {
+        if let Some(keep) = keep {
+            let path = keep.join(format!("{case}-{turn}"));
+            // A void run that is tried again starts clean.
+            if path.exists() {
+                fs::remove_dir_all(&path)
+                    .with_context(|| format!("emptying {}", path.display()))?;
+            }
+            fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+            return Ok(Self { path, _temporary: None });
+        }
+        let temporary = tempfile::tempdir().context("making a directory for the run")?;
+        Ok(Self { path: temporary.path().to_path_buf(), _temporary: Some(temporary) })
+    }
+
+    /// The last lines of a file in it.
+    pub(super) fn tail(&self, name: &str) -> String {
+        let text = fs::read_to_string(self.path(name)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join(" | ")
+    }
+
+    /// The path of a file in it.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// A new file in it, or the old one to append to.
+    pub(super) fn file(&self, name: &str) -> Result<File> {
+        let path = self.path(name);
+        let mut options = fs::OpenOptions::new();
+        options.create(true).append(true);
+        options.open(&path).with_context(|| format!("opening {}", path.display()))
+    }
+}

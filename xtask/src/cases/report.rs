@@ -1,0 +1,167 @@
+//! What a run came to, for people and for programs.
+
+use anyhow::{Result, bail};
+use serde::Serialize;
+
+use super::file::Case;
+use super::judge::{Fault, Judgement, Row};
+
+/// One run of a case.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    case: String,
+    /// Which of the repetitions.
+    turn: u32,
+    /// How many void runs went before.
+    retried: u32,
+    right: bool,
+    /// Why the run says nothing, where it does not.
+    void: Option<String>,
+    healthy_rooms: usize,
+    rooms: Vec<Row>,
+    faults: Vec<Fault>,
+}
+
+impl Report {
+    /// Put a judgement under its case.
+    pub(super) fn new(case: &Case, turn: u32, retried: u32, judgement: Judgement) -> Self {
+        Self {
+            case: case.name.clone(),
+            turn,
+            retried,
+            right: judgement.faults.is_empty() && judgement.void.is_none(),
+            void: judgement.void,
+            healthy_rooms: judgement.healthy,
+            rooms: judgement.rows,
+            faults: judgement.faults,
+        }
+    }
+
+    /// Whether the run says nothing about the agent.
+    pub(super) const fn is_void(&self) -> bool {
+        self.void.is_some()
+    }
+
+    /// Whether the run was right.
+    pub(crate) const fn is_right(&self) -> bool {
+        self.right
+    }
+
+    fn word(&self) -> &'static str {
+        if self.is_void() {
+            "void"
+        } else if self.right {
+            "right"
+        } else {
+            "WRONG"
+        }
+    }
+
+    /// The run in a line, and one more for each fault.
+    pub(super) fn line(&self) -> String {
+        let why = self.void.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        let mut lines = vec![format!("  {} {} … {}{why}", self.case, self.turn, self.word())];
+        lines.extend(self.faults.iter().map(|fault| format!("      {fault}")));
+        lines.join("\n")
+    }
+}
+
+/// All runs as a table.
+pub(crate) fn table(reports: &[Report]) -> String {
+    let mut lines = vec![
+        [
+            "case",
+            "room",
+            "right verdict",
+            "given",
+            "after injection",
+            "after deadline",
+            "stalls",
+            "result",
+        ]
+        .map(str::to_owned),
+    ];
+    for report in reports {
+        if report.rooms.is_empty() {
+            let rooms = format!("{} healthy", report.healthy_rooms);
+            lines.push(cells(report, &rooms, "no alert", "no alert", None));
+        }
+        for row in &report.rooms {
+            lines.push(cells(report, &row.room, &row.expected, &row.given, Some(row)));
+        }
+    }
+    let mut widths = [0; 8];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let aligned = |line: &[String; 8]| {
+        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(aligned).collect::<Vec<_>>().join("\n")
+}
+
+fn cells(report: &Report, room: &str, right: &str, given: &str, row: Option<&Row>) -> [String; 8] {
+    let seconds =
+        |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.2} s"));
+    let stalls =
+        row.and_then(|row| row.while_stalled).map_or("-", |yes| if yes { "yes" } else { "no" });
+    [
+        report.case.clone(),
+        room.to_owned(),
+        right.to_owned(),
+        given.to_owned(),
+        seconds(row.and_then(|row| row.after_injection_s)),
+        seconds(row.and_then(|row| row.after_deadline_s)),
+        stalls.to_owned(),
+        report.word().to_owned(),
+    ]
+}
+
+/// An error unless every run was right and none void.
+pub(crate) fn verdict(reports: &[Report]) -> Result<()> {
+    let count = |word: &str| reports.iter().filter(|report| report.word() == word).count();
+    let (wrong, void) = (count("WRONG"), count("void"));
+    if wrong + void > 0 {
+        bail!("{} of {} runs right, {wrong} wrong, {void} void", count("right"), reports.len());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::file::tests::sample;
+
+    fn report(faults: Vec<Fault>, void: Option<&str>) -> Report {
+        let row = Row {
+            room: "victim".to_owned(),
+            expected: "never_started / peer_frozen".to_owned(),
+            given: "no alert".to_owned(),
+            ..Row::default()
+        };
+        let judgement =
+            Judgement { rows: vec![row], healthy: 3, faults, void: void.map(str::to_owned) };
+        Report::new(&sample(), 1, 0, judgement)
+    }
+
+    #[test]
+    fn only_right_runs_end_well() {
+        assert!(verdict(&[report(vec![], None)]).is_ok());
+        let fault = Fault::Process { why: "ended".to_owned() };
+        let text =
+            verdict(&[report(vec![fault], None), report(vec![], None)]).unwrap_err().to_string();
+        assert_eq!(text, "1 of 2 runs right, 1 wrong, 0 void");
+        assert!(verdict(&[report(vec![], Some("too soon"))]).is_err());
+    }
+
+    #[test]
+    fn the_table_has_a_line_for_each_room() {
+        let text = table(&[report(vec![], None)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[1].starts_with("sample") && lines[1].ends_with("right"), "{text}");
+    }
+}

@@ -1,0 +1,157 @@
+//! Running other programs: a failure names the step, the command, its last lines and the fix.
+
+use std::collections::VecDeque;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::clock::Moment;
+use crate::say;
+
+/// How many of a failed command's last lines are shown.
+const TAIL: usize = 25;
+
+/// One step of a task: what it is for, and what to do when it fails.
+#[derive(Clone, Copy)]
+pub(crate) struct Step<'a> {
+    /// What is being done, as a person would say it.
+    pub(crate) what: &'a str,
+    /// What to do when the command fails.
+    pub(crate) fix: &'a str,
+}
+
+impl Step<'_> {
+    /// Run a command quietly and return its stdout; print one line with the seconds it took.
+    pub(crate) fn run(self, command: &mut Command) -> Result<String> {
+        let begun = Moment::now();
+        let text = self.quietly(command)?;
+        self.tell(begun);
+        Ok(text)
+    }
+
+    /// Run a command and return its stdout, printing nothing.
+    pub(crate) fn quietly(self, command: &mut Command) -> Result<String> {
+        let shown = show(command);
+        let output = command.stdin(Stdio::null()).output().with_context(|| {
+            format!("{}: could not start `{shown}`\nfix: {}", self.what, self.fix)
+        })?;
+        let out = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() {
+            return Ok(out);
+        }
+        let err = String::from_utf8_lossy(&output.stderr);
+        let lines: Vec<&str> = out.lines().chain(err.lines()).collect();
+        bail!(self.failure(&shown, output.status.to_string().as_str(), &lines))
+    }
+
+    /// Run a command whose output people want to see as it comes; return its lines and whether it
+    /// ended well.
+    ///
+    /// stderr goes into the same stream, through `sh`, so that the order is kept.
+    pub(crate) fn told(self, command: &mut Command) -> Result<(Vec<String>, bool)> {
+        let shown = show(command);
+        let mut child = merged(command).spawn().with_context(|| {
+            format!("{}: could not start `{shown}`\nfix: {}", self.what, self.fix)
+        })?;
+        let out = child.stdout.take().context("a piped stdout is always there")?;
+        let mut lines = Vec::new();
+        for text in BufReader::new(out).split(b'\n') {
+            let text = text.with_context(|| format!("reading the output of `{shown}`"))?;
+            let text = String::from_utf8_lossy(&text).into_owned();
+            say::line(&text);
+            lines.push(text);
+        }
+        let status = child.wait().with_context(|| format!("waiting for `{shown}`"))?;
+        Ok((lines, status.success()))
+    }
+
+    /// Print that the step is done and the seconds since `begun`.
+    pub(crate) fn tell(self, begun: Moment) {
+        let took = Moment::now().seconds_after(begun);
+        say::line(format_args!("  {} … {took:.1} s", self.what));
+    }
+
+    fn failure(self, shown: &str, status: &str, lines: &[&str]) -> String {
+        let skip = lines.len().saturating_sub(TAIL);
+        let mut text = format!("{} failed ({status}): {shown}\n", self.what);
+        for line in lines.iter().skip(skip) {
+            text.push_str("    ");
+            text.push_str(line);
+            text.push('\n');
+        }
+        text.push_str("fix: ");
+        text.push_str(self.fix);
+        text
+    }
+}
+
+/// The same command with stderr sent into stdout.
+fn merged(command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" \"$@\" 2>&1"]).arg(command.get_program());
+    shell.args(command.get_args()).stdin(Stdio::null()).stdout(Stdio::piped());
+    for (key, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(key, value),
+            None => shell.env_remove(key),
+        };
+    }
+    if let Some(dir) = command.get_current_dir() {
+        shell.current_dir(dir);
+    }
+    shell
+}
+
+/// A command as it could be typed, with the variables that it sets.
+fn show(command: &Command) -> String {
+    let mut words: VecDeque<String> = command
+        .get_envs()
+        .filter_map(|(key, value)| {
+            Some(format!("{}={}", key.to_string_lossy(), value?.to_string_lossy()))
+        })
+        .collect();
+    words.push_back(command.get_program().to_string_lossy().into_owned());
+    words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
+    words.make_contiguous().join(" ")
+}
+
+/// Whether a program can be started at all, by its `--version`.
+pub(crate) fn version_of(program: &str) -> Option<String> {
+    let output = Command::new(program).arg("--version").stdin(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Step<'static> = Step { what: "a test step", fix: "do this" };
+
+    #[test]
+    fn a_failure_names_the_command_its_last_lines_and_the_fix() {
+        let mut command = Command::new("sh");
+        command.env("MARK", "1").args(["-c", "seq 100; echo why >&2; exit 3"]);
+        let text = STEP.quietly(&mut command).unwrap_err().to_string();
+        assert!(text.contains("a test step failed"), "{text}");
+        assert!(text.contains("MARK=1 sh -c"), "{text}");
+        assert!(text.contains("exit status: 3"), "{text}");
+        assert!(text.contains("    why") && text.contains("    100"), "{text}");
+        assert!(!text.contains("    50\n"), "only the last lines: {text}");
+        assert!(text.ends_with("fix: do this"), "{text}");
+    }
+
+    #[test]
+    fn output_comes_back_in_order_with_stderr_in_it() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; echo two >&2; echo \"$W\""]).env("W", "three");
+        let (lines, good) = STEP.told(&mut command).unwrap();
+        assert_eq!(lines, ["one", "two", "three"]);
+        assert!(good);
+    }
+
+    #[test]
+    fn a_missing_program_is_no_version() {
+        assert_eq!(version_of("inflightd-no-such-program"), None);
+    }
+}

@@ -1,0 +1,115 @@
+//! `test`: set-up, then every test there is, each stage timed.
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::cases;
+use crate::clock::Moment;
+use crate::say;
+use crate::setup::{self, python};
+use crate::shell::Step;
+use crate::tally::Tally;
+use crate::tree::{cargo, target};
+
+/// The cases that a plain test run takes: one for each kind of finding, and the healthy pair.
+const SHORT: [&str; 7] = [
+    "healthy",
+    "never_posted",
+    "frozen_before_wired",
+    "frozen_midway",
+    "killed_handled",
+    "killed_dropped",
+    "lost_notice",
+];
+
+/// Options of `cargo xtask test`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Run every fault case rather than the short choice
+    #[arg(long)]
+    all: bool,
+}
+
+/// A stage: its name and what counts its tests.
+type Stage<'a> = (&'static str, &'a dyn Fn(Step<'_>) -> Result<Tally>);
+
+/// Run every stage; all of them, so that one run names all that is wrong.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let begun = Moment::now();
+    setup::run()?;
+    let mut times = vec![("setup", Moment::now().seconds_after(begun) / 60.0)];
+    let mut sum = Tally::default();
+    let mut bad = Vec::new();
+    let cases = |_: Step<'_>| fault_cases(options.all);
+    let stages: [Stage<'_>; 5] = [
+        ("workspace", &workspace),
+        ("libinflight", &marker),
+        ("models of the table", &models),
+        ("python", &hook),
+        ("cases", &cases),
+    ];
+    for (what, stage) in stages {
+        say::line(format_args!("\n{what}"));
+        let begun = Moment::now();
+        let step = Step { what, fix: "see the lines above" };
+        let tally = stage(step).unwrap_or_else(|error| {
+            say::line(format_args!("{error:#}"));
+            Tally { failed: 1, ..Tally::default() }
+        });
+        sum += tally;
+        if !tally.is_good() {
+            bad.push(what);
+        }
+        times.push((what, Moment::now().seconds_after(begun) / 60.0));
+    }
+    say::line("\nminutes");
+    for (what, minutes) in times {
+        say::line(format_args!("  {minutes:5.1}  {what}"));
+    }
+    say::line(sum);
+    if !bad.is_empty() {
+        bail!("failed: {}", bad.join(", "));
+    }
+    Ok(())
+}
+
+/// Everything a plain `cargo test` covers, root's tests included: they fail without root.
+fn workspace(step: Step<'_>) -> Result<Tally> {
+    counted(step, &mut cargo(&["test", "--no-fail-fast", "--", "--include-ignored"]))
+}
+
+/// libinflight has its own panic handler and so its own build.
+fn marker(step: Step<'_>) -> Result<Tally> {
+    counted(step, &mut cargo(&["test", "--no-fail-fast", "--package", "libinflight"]))
+}
+
+/// The table under every interleaving that loom finds within its bounds.
+fn models(step: Step<'_>) -> Result<Tally> {
+    let mut test = cargo(&["test", "--release", "--package", "inflightd-abi", "--test", "model"]);
+    test.env("RUSTFLAGS", "--cfg loom").arg("--target-dir").arg(target().join("loom"));
+    counted(step, &mut test)
+}
+
+fn hook(step: Step<'_>) -> Result<Tally> {
+    let tests = "hook/python/tests";
+    counted(step, &mut python(&["-m", "unittest", "discover", "-v", "-s", tests]))
+}
+
+/// A failed run still has its counts in its closing lines; a run without any has failed.
+fn counted(step: Step<'_>, command: &mut std::process::Command) -> Result<Tally> {
+    let (lines, good) = step.told(command)?;
+    let mut tally = Tally::read(&lines);
+    if !good && tally.failed == 0 {
+        tally.failed = 1;
+    }
+    Ok(tally)
+}
+
+fn fault_cases(all: bool) -> Result<Tally> {
+    cases::build_agent()?;
+    let names = if all { &[][..] } else { &SHORT };
+    let reports = cases::run_built(&cases::Options::of(names), false)?;
+    say::line(cases::table(&reports));
+    let passed = reports.iter().filter(|report| report.is_right()).count() as u64;
+    Ok(Tally { passed, failed: reports.len() as u64 - passed, skipped: 0 })
+}
