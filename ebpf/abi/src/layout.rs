@@ -18,10 +18,6 @@ pub const STRING_LENGTH: u64 = 8;
 pub const COMPLETION_STATUS: u64 = 12;
 
 /// How many bytes of a text of `length` go into a field of `room` bytes.
-#[expect(
-    clippy::inline_always,
-    reason = "a kernel program calls no function that its object does not hold"
-)]
 #[inline]
 pub const fn taken(length: u64, room: u32) -> u32 {
     if length > room as u64 {
@@ -43,10 +39,6 @@ pub const fn is_entry(function: u64, instruction: u64) -> bool {
 
 /// The request that a completion belongs to, from an attach cookie that holds the distance
 /// `completion - request` of this build of UCX as two's complement; 0 where it is unknown (0).
-#[expect(
-    clippy::inline_always,
-    reason = "a kernel program calls no function that its object does not hold"
-)]
 #[inline]
 pub const fn request_of(completion: u64, distance: u64) -> u64 {
     if distance == 0 { 0 } else { completion.wrapping_sub(distance) }

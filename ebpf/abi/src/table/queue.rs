@@ -118,8 +118,10 @@ impl Table<'_> {
             return false;
         }
         let set = |word: usize, value: u64| self.entry_word(slot, word).store(value, Relaxed);
+        // A thread that supersedes took its time before the other thread's append.
+        let appended_at = self.entry_word(slot, APPENDED_AT).load(Relaxed);
         self.write_locked(slot, || {
-            set(REMOVED_AT, now);
+            set(REMOVED_AT, now.max(appended_at));
             set(REMOVAL, self.next_removal());
             set(OUTCOME, outcome as u64);
             state.store(state_word(seq, State::Closed), Release);
