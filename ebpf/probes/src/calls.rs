@@ -51,7 +51,7 @@ pub(crate) fn leave(function: Kind) -> Option<Call> {
     let call = current(function);
     if call.is_some() {
         // Absent is as good as removed: it can only have given way in between.
-        drop(maps::CALLS.remove(site(function)));
+        maps::CALLS.remove(site(function)).unwrap_or(());
     } else {
         maps::mishap(Mishap::ReturnWithoutEntry);
     }

@@ -16,6 +16,18 @@
 //! pay for it (2-5 us); the agent polls.
 #![no_std]
 #![no_main]
+#![expect(
+    clippy::inline_always,
+    reason = "kernels before 5.17 pass no pointer to the stack into another BPF function"
+)]
+#![expect(
+    clippy::cast_possible_truncation,
+    reason = "the halves of the kernel's pid_tgid, and arguments narrower than their registers"
+)]
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "the macros of aya hand a program its context by value"
+)]
 
 mod calls;
 mod emit;

@@ -7,7 +7,7 @@ use aya_ebpf::{
 use inflightd_abi::{
     layout::{LAYOUT_SLOTS, NixlLayout},
     mishap::{MISHAP_SLOTS, Mishap},
-    record::{KIND_SLOTS, Kind},
+    record::KIND_SLOTS,
 };
 
 use crate::calls::{Call, Site};
@@ -20,7 +20,7 @@ pub(crate) static RING: RingBuf = RingBuf::with_byte_size(4 << 20, 0);
 #[map]
 static MISHAPS: PerCpuArray<u64> = PerCpuArray::with_max_entries(MISHAP_SLOTS, 0);
 
-/// Records lost because the ring was full, by [`Kind`].
+/// Records lost because the ring was full, by [`inflightd_abi::record::Kind`].
 #[map]
 static LOST: PerCpuArray<u64> = PerCpuArray::with_max_entries(KIND_SLOTS, 0);
 
@@ -57,10 +57,4 @@ pub(crate) fn mishap(mishap: Mishap) {
 pub(crate) fn lost(kind: u32) {
     mishap(Mishap::RingFull);
     count(&LOST, kind);
-}
-
-/// Counts a lost record of a kind that is known when the program is written.
-#[inline(always)]
-pub(crate) fn lost_kind(kind: Kind) {
-    lost(kind as u32);
 }

@@ -20,7 +20,7 @@ pub(crate) fn cookie<C: EbpfContext>(ctx: &C) -> u64 {
 
 /// `inflight_mark_X(worker, seq, a, b)`.
 #[uprobe]
-pub fn mark(ctx: ProbeContext) -> u32 {
+pub(crate) fn mark(ctx: ProbeContext) -> u32 {
     let cookie = cookie(&ctx);
     if !Kind::is_mark(cookie) {
         maps::mishap(Mishap::CookieUnknown);
@@ -48,7 +48,7 @@ pub fn mark(ctx: ProbeContext) -> u32 {
 
 /// `inflight_mark_append(worker, seq, room, expected, rid)`.
 #[uprobe]
-pub fn append(ctx: ProbeContext) -> u32 {
+pub(crate) fn append(ctx: ProbeContext) -> u32 {
     let kind = Kind::Append as u32;
     let Some(mut entry) = emit::reserve::<Append>(kind) else {
         return 0;

@@ -28,7 +28,7 @@ struct Fields {
 
 /// Entry of `postXferReq`.
 #[uprobe]
-pub fn xfer_post(ctx: ProbeContext) -> u32 {
+pub(crate) fn xfer_post(ctx: ProbeContext) -> u32 {
     let handle: u64 = ctx.arg(1).unwrap_or_default();
     calls::enter(Kind::XferPost, handle);
     let Some(mut entry) = emit::reserve::<XferPost>(Kind::XferPost as u32) else {
@@ -55,7 +55,7 @@ pub fn xfer_post(ctx: ProbeContext) -> u32 {
 
 /// Return of `postXferReq`.
 #[uretprobe]
-pub fn xfer_ret(ctx: RetProbeContext) -> u32 {
+pub(crate) fn xfer_ret(ctx: RetProbeContext) -> u32 {
     let Some(call) = calls::leave(Kind::XferPost) else {
         return 0;
     };
@@ -70,7 +70,7 @@ pub fn xfer_ret(ctx: RetProbeContext) -> u32 {
 
 /// Entry of `releaseXferReq`.
 #[uprobe]
-pub fn xfer_release(ctx: ProbeContext) -> u32 {
+pub(crate) fn xfer_release(ctx: ProbeContext) -> u32 {
     let handle: u64 = ctx.arg(1).unwrap_or_default();
     let fields = layout(cookie(&ctx)).and_then(|layout| checked(layout, handle));
     let status = fields.as_ref().map_or(0, |fields| fields.status);

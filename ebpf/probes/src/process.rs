@@ -12,7 +12,7 @@ use crate::{emit, maps};
 
 /// `sched_process_exit(task, group_dead)`.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
-pub fn process_exit(ctx: RawTracePointContext) -> i32 {
+pub(crate) fn process_exit(ctx: RawTracePointContext) -> i32 {
     let group_dead: u64 = ctx.arg(1);
     exit(&ctx, u32::from(group_dead & 0xff != 0));
     0
@@ -20,7 +20,7 @@ pub fn process_exit(ctx: RawTracePointContext) -> i32 {
 
 /// `sched_process_exit(task)`.
 #[raw_tracepoint(tracepoint = "sched_process_exit")]
-pub fn process_exit_plain(ctx: RawTracePointContext) -> i32 {
+pub(crate) fn process_exit_plain(ctx: RawTracePointContext) -> i32 {
     exit(&ctx, GROUP_DEAD_UNKNOWN);
     0
 }

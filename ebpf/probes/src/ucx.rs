@@ -15,14 +15,14 @@ use crate::{calls, emit, maps, marks::cookie, user};
 
 /// Entry of `ucp_ep_flush_nbx(ep, param)`.
 #[uprobe]
-pub fn flush(ctx: ProbeContext) -> u32 {
+pub(crate) fn flush(ctx: ProbeContext) -> u32 {
     calls::enter(Kind::Flush, ctx.arg(0).unwrap_or_default());
     0
 }
 
 /// Return of `ucp_ep_flush_nbx`: only now is the request known.
 #[uretprobe]
-pub fn flush_ret(ctx: RetProbeContext) -> u32 {
+pub(crate) fn flush_ret(ctx: RetProbeContext) -> u32 {
     let Some(call) = calls::leave(Kind::Flush) else {
         return 0;
     };
@@ -43,7 +43,7 @@ pub fn flush_ret(ctx: RetProbeContext) -> u32 {
 
 /// Entry of `ucp_ep_flush_completion(uct_completion_t *)`.
 #[uprobe]
-pub fn flush_done(ctx: ProbeContext) -> u32 {
+pub(crate) fn flush_done(ctx: ProbeContext) -> u32 {
     let completion: u64 = ctx.arg(0).unwrap_or_default();
     let status = completion_status(&ctx, completion);
     let record = FlushDone {
@@ -96,12 +96,12 @@ fn instruction(ctx: &ProbeContext) -> u64 {
 /// Entry of `nixlUcxEp::err_cb(ucp_ep*, ucs_status_t)`, a member function: rdi is `this`.
 /// `ucs_status_t` is one byte: the rest of rdx is not written by the caller.
 #[uprobe]
-pub fn ep_error(ctx: ProbeContext) -> u32 {
+pub(crate) fn ep_error(ctx: ProbeContext) -> u32 {
     let status: u64 = ctx.arg(2).unwrap_or_default();
     let record = EpError {
         head: emit::head(Kind::EpError as u32),
         ep: ctx.arg(1).unwrap_or_default(),
-        status: i32::from(status as u8 as i8),
+        status: i32::from((status as u8).cast_signed()),
         reserved: 0,
     };
     debug!(&ctx, "ep {:x} failed with {}", record.ep, record.status);
