@@ -65,7 +65,7 @@ fn it_exports_the_calls_and_the_markers_and_nothing_else() {
     let file = ElfFile64::<object::Endianness>::parse(&*bytes).expect("an ELF file");
     let exported: BTreeSet<_> = file
         .dynamic_symbols()
-        .filter(|symbol| symbol.is_definition())
+        .filter(ObjectSymbol::is_definition)
         .map(|symbol| symbol.name().expect("a name"))
         .collect();
     let promised: BTreeSet<_> =

@@ -3,10 +3,17 @@
 //!
 //! Needs root: `/proc/PID/map_files` and uprobes are not for others.
 
+#[cfg(test)]
 mod elf;
+#[cfg(test)]
 mod engine;
+#[cfg(test)]
 mod fork;
+#[cfg(test)]
 mod kill;
+#[cfg(test)]
 mod probe;
+#[cfg(test)]
 mod setup;
+#[cfg(test)]
 mod threads;
