@@ -1,3 +1,26 @@
-//! The agent.
+//! The node agent: sources of facts on one side, lines for people and machines on the other, and
+//! the pure machine of `inflightd-core` between them.
+//!
+//! * sources: [`discover`] and [`table`] (the workers and their tables), [`probe`] through
+//!   [`hits`] (ring records), `meters` (sockets and processes);
+//! * [`worker`]: the table and the marks of one worker made one;
+//! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
+//! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for.
+//!
+//! Only [`clock`] reads time, only [`probe`] knows aya, only [`table`] maps memory.
 
+pub mod agent;
+pub mod cli;
+pub mod clock;
+pub mod config;
+pub mod discover;
+pub mod error;
+pub mod hits;
+pub mod identity;
+pub mod names;
 pub mod probe;
+pub mod proc;
+pub mod run;
+pub mod sink;
+pub mod table;
+pub mod worker;

@@ -1,0 +1,214 @@
+//! Workers come and go.
+
+use std::collections::BTreeMap;
+
+use inflightd_core::fact::Worker;
+use inflightd_core::{Event, Fact, Nanos, Sight, Source};
+
+use super::Agent;
+use crate::discover::Read;
+use crate::identity::Identity;
+use crate::names::{About, WorkerName};
+use crate::proc::{self, TableMap};
+use crate::table::{Mapped, OpenError};
+use crate::worker::{self, History, Removals, Tracker, Watched};
+
+impl Agent {
+    /// Looks for workers that are new, and for those that have gone.
+    pub(super) fn look(&mut self, now: Nanos) {
+        self.bury(now);
+        let reads = match self.census.look(now) {
+            Ok(reads) => reads,
+            Err(error) => {
+                tracing::warn!(%error, "listing the processes");
+                return;
+            }
+        };
+        for read in reads {
+            self.reconcile(&read, now);
+        }
+    }
+
+    /// Ends the workers whose process has gone.
+    fn bury(&mut self, now: Nanos) {
+        let gone: Vec<u32> = self
+            .workers
+            .values()
+            .filter(|watched| !watched.is_alive())
+            .map(|watched| watched.pid)
+            .collect();
+        for pid in gone {
+            self.process_gone(pid, now);
+        }
+    }
+
+    fn reconcile(&mut self, read: &Read, now: Nanos) {
+        for map in &read.maps {
+            let known = self.workers.values().any(|watched| {
+                (watched.pid, watched.start, watched.inode) == (read.pid, read.start, map.inode)
+            });
+            if !known {
+                self.found(read, map, now);
+            }
+        }
+        let closed: Vec<Worker> = self
+            .workers
+            .values()
+            .filter(|watched| watched.pid == read.pid)
+            .filter(|watched| read.maps.iter().all(|map| map.inode != watched.inode))
+            .map(|watched| watched.number)
+            .collect();
+        for number in closed {
+            self.end(number, now);
+        }
+    }
+
+    fn found(&mut self, read: &Read, map: &TableMap, now: Nanos) {
+        let opened = worker::open(read.pid, read.start, map);
+        match opened {
+            Err(error) if error.is_passing() => self.census.hint(read.pid),
+            Err(error) => self.found_unreadable(read, map, &error, now),
+            Ok((mapped, about)) => self.found_table(read, map, (mapped, about), now),
+        }
+    }
+
+    fn add(&mut self, read: &Read, inode: u64, about: About, told: Removals, now: Nanos) -> Worker {
+        let number = Worker(self.next_worker);
+        self.next_worker += 1;
+        let identity = Identity {
+            boot: self.boot.clone(),
+            pid: read.pid,
+            start: read.start,
+            index: about.index,
+        };
+        let tracker = Tracker::new(number, now, told);
+        let mut watched = Watched::new(number, (read.pid, read.start), inode, tracker);
+        watched.index = about.index;
+        self.workers.insert(number, watched);
+        self.names.add_worker(number, WorkerName { identity, about });
+        self.tell(number, now, Fact::Found);
+        number
+    }
+
+    fn found_unreadable(&mut self, read: &Read, map: &TableMap, error: &OpenError, now: Nanos) {
+        let reason = anyhow::Error::msg(chain(error));
+        tracing::warn!(pid = read.pid, error = %reason, "a worker's table cannot be read");
+        let number = self.add(read, map.inode, About::unread(), Removals::default(), now);
+        self.cover(number, Source::Table, Sight::Blind(error.reason()), now);
+    }
+
+    fn found_table(&mut self, read: &Read, map: &TableMap, opened: (Mapped, About), now: Nanos) {
+        let (mapped, about) = opened;
+        let Ok(table) = mapped.table() else {
+            return;
+        };
+        let (header, counters) = (table.header(), table.counters());
+        // What a worker removed before this agent came is history; one that was opened later has
+        // none.
+        let before = if Nanos(header.opened_at) >= self.started_at {
+            Removals::default()
+        } else {
+            Removals::through(counters.removals)
+        };
+        let history = History::read(&table, &before);
+        tracing::info!(
+            pid = read.pid,
+            index = about.index,
+            role = about.role,
+            engine = about.engine,
+            "found a worker"
+        );
+        let number = self.add(read, map.inode, about, before, now);
+        if let Some(watched) = self.workers.get_mut(&number) {
+            watched.mapped = Some(mapped);
+        }
+        self.attach(number, now);
+        for (name, bytes) in history.bytes {
+            if let Some(peer) = self.names.peer(name) {
+                self.tell(number, now, Fact::History(peer, bytes, history.whole));
+            }
+        }
+        self.scan(number, now, true);
+    }
+
+    /// Reads a worker's table; with `threads`, what its threads are doing as well.
+    pub(super) fn scan(&mut self, number: Worker, now: Nanos, threads: bool) {
+        let pid = self.workers.get(&number).map_or(0, |watched| watched.pid);
+        let threads = threads.then(|| proc::threads(pid).unwrap_or_default()).unwrap_or_default();
+        let mut sight = None;
+        self.with(number, |watched, out| {
+            let mapped = watched.mapped.take();
+            if let Some(table) = mapped.as_ref().and_then(|mapped| mapped.table().ok()) {
+                watched.tracker.scan(&table, now, out);
+                if !threads.is_empty() {
+                    watched.tracker.scan_threads(&table, now, &threads, out);
+                }
+                sight = Some(watched.table_sight(&table.counters(), now));
+            }
+            watched.mapped = mapped;
+        });
+        if let Some(sight) = sight {
+            self.cover(number, Source::Table, sight, now);
+        }
+    }
+
+    /// Reads the tables of all workers.
+    pub(super) fn scan_all(&mut self, now: Nanos, threads: bool) {
+        let numbers: Vec<Worker> = self.workers.keys().copied().collect();
+        for number in numbers {
+            self.scan(number, now, threads);
+        }
+    }
+
+    /// Tells how well a source sees a worker, where that is news.
+    pub(super) fn cover(&mut self, number: Worker, source: Source, sight: Sight, now: Nanos) {
+        let is_news =
+            self.workers.get_mut(&number).is_some_and(|watched| watched.is_news(source, sight));
+        if is_news {
+            self.tell(number, now, Fact::Cover(source, sight));
+        }
+    }
+
+    pub(super) fn tell(&mut self, worker: Worker, at: Nanos, fact: Fact) {
+        self.events.push(Event { at, worker, fact });
+    }
+
+    /// A process has ended: its workers with it.
+    pub(super) fn process_gone(&mut self, pid: u32, at: Nanos) {
+        let numbers: Vec<Worker> = self
+            .workers
+            .values()
+            .filter(|watched| watched.pid == pid)
+            .map(|watched| watched.number)
+            .collect();
+        for number in numbers {
+            self.end(number, at);
+        }
+        self.peer_process_gone(pid, at);
+    }
+
+    fn end(&mut self, number: Worker, at: Nanos) {
+        // The table outlives its worker for as long as it is mapped here: its last words count.
+        self.scan(number, at, false);
+        self.tell(number, at, Fact::Ended);
+        if let Some(watched) = self.workers.remove(&number) {
+            tracing::info!(pid = watched.pid, tally = ?watched.tracker.tally(), "a worker has ended");
+            self.ended.push(watched);
+        }
+    }
+}
+
+/// An error with its sources, as one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
+/// Workers that are watched, by number.
+pub(super) type Workers = BTreeMap<Worker, Watched>;

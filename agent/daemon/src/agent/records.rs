@@ -1,0 +1,165 @@
+//! Ring records as facts.
+
+use inflightd_abi::record::{self, Kind, Mark, Record, XferPost};
+use inflightd_abi::table;
+use inflightd_core::fact::{Handle, Seq, Tid, Worker};
+use inflightd_core::{Event, Fact, Nanos};
+
+use super::Agent;
+use crate::names::PeerName;
+use crate::worker::{self, Out};
+
+impl Agent {
+    /// Takes one record from the ring.
+    pub(super) fn take(&mut self, record: &Record) {
+        let head = record.head();
+        let (at, tid) = (Nanos(head.at), Tid(head.tid));
+        match record {
+            Record::Mark(kind, mark) => self.take_mark(*kind, mark),
+            Record::Append(append) => {
+                let Some(number) = self.marked(head.tgid, append.worker) else {
+                    return;
+                };
+                self.with(number, |watched, out| {
+                    let table = watched.mapped.as_ref().and_then(|m| m.table().ok());
+                    watched.tracker.append_marked(append, table.as_ref(), out);
+                });
+            }
+            Record::XferPost(post) => self.take_post(post),
+            Record::XferRet(ret) => {
+                let fact = Fact::XferRet(tid, Handle(ret.handle), ret.status);
+                self.tell_wire(head.tgid, tid, at, fact);
+            }
+            Record::XferRelease(ret) => {
+                let status = (ret.known == 1).then_some(ret.status);
+                self.tell_wire(head.tgid, tid, at, Fact::XferRelease(Handle(ret.handle), status));
+            }
+            Record::Flush(flush) => {
+                let fact = Fact::Flush { tid, ep: flush.ep, request: flush.request };
+                self.tell_wire(head.tgid, tid, at, fact);
+            }
+            Record::FlushDone(done) => {
+                let status = (done.known == 1).then_some(done.status);
+                self.tell_process(head.tgid, at, &Fact::FlushDone(done.completion, status));
+            }
+            Record::EpError(error) => {
+                self.tell_process(head.tgid, at, &Fact::EpError(error.ep, error.status));
+            }
+            Record::Exit(exit) => self.take_exit(exit),
+        }
+    }
+
+    fn take_mark(&mut self, kind: Kind, mark: &Mark) {
+        let (at, tid, seq) = (Nanos(mark.head.at), Tid(mark.head.tid), Seq(mark.seq));
+        if kind == Kind::Open {
+            self.census.hint(mark.head.tgid);
+            return;
+        }
+        let Some(number) = self.marked(mark.head.tgid, mark.worker) else {
+            return;
+        };
+        let fact = match kind {
+            Kind::Post => Fact::Post(seq, mark.a),
+            Kind::Done => Fact::Done(seq, mark.a, mark.b == 1),
+            Kind::Phase => Fact::Phase(seq, worker::phase(table::Phase::from_code(mark.a))),
+            _ => Fact::Beat,
+        };
+        self.with(number, |watched, out| {
+            let table = watched.mapped.as_ref().and_then(|mapped| mapped.table().ok());
+            let (table, tracker) = (table.as_ref(), &mut watched.tracker);
+            match kind {
+                Kind::Serve => tracker.serve_marked(at, tid, Some(seq), table, out),
+                Kind::ServeEnd => tracker.serve_marked(at, tid, None, table, out),
+                Kind::Remove => {
+                    let outcome = worker::outcome(table::Outcome::from_code(mark.a));
+                    tracker.remove_marked(at, seq, outcome, table, out);
+                }
+                _ => tracker.room_marked(at, seq, fact, table, out),
+            }
+        });
+    }
+
+    fn take_post(&mut self, post: &XferPost) {
+        let known = post.layout != 0;
+        let name = record::text(&post.peer);
+        // A name that fills its field was cut: it names nobody.
+        let whole = known && !name.is_empty() && name.len() < record::NAME_BYTES;
+        let peer = whole.then(|| self.names.peer(PeerName::nixl(name))).flatten();
+        let (at, tid) = (Nanos(post.head.at), Tid(post.head.tid));
+        let fact = Fact::XferPost {
+            tid,
+            handle: Handle(post.handle),
+            peer,
+            bytes: known.then_some(post.bytes),
+        };
+        self.tell_wire(post.head.tgid, tid, at, fact);
+    }
+
+    /// The worker of a mark. One that is not known yet is looked for at once.
+    fn marked(&mut self, pid: u32, index: u64) -> Option<Worker> {
+        let found = self
+            .workers
+            .values()
+            .find(|watched| watched.pid == pid && watched.index == index)
+            .map(|watched| watched.number);
+        if found.is_none() {
+            self.census.hint(pid);
+            self.unplaced += 1;
+        }
+        found
+    }
+
+    /// Tells what a thread did on the wire to the worker that it works for. In a process with
+    /// several workers that is the one whose rooms it has served, else the first.
+    fn tell_wire(&mut self, pid: u32, tid: Tid, at: Nanos, fact: Fact) {
+        let mut of_process = self.workers.values().filter(|watched| watched.pid == pid);
+        let first = of_process.clone().next();
+        let worker = of_process
+            .find(|watched| watched.tracker.knows_thread(tid))
+            .or(first)
+            .map(|watched| watched.number);
+        if let Some(worker) = worker {
+            self.events.push(Event { at, worker, fact });
+        }
+    }
+
+    /// Tells what happened to a process to all its workers.
+    pub(super) fn tell_process(&mut self, pid: u32, at: Nanos, fact: &Fact) {
+        let workers = self.workers.values().filter(|watched| watched.pid == pid);
+        self.events.extend(workers.map(|watched| Event {
+            at,
+            worker: watched.number,
+            fact: fact.clone(),
+        }));
+    }
+
+    fn take_exit(&mut self, exit: &record::Exit) {
+        let (at, pid, tid) = (Nanos(exit.head.at), exit.head.tgid, Tid(exit.head.tid));
+        let numbers: Vec<Worker> = self
+            .workers
+            .values()
+            .filter(|watched| watched.pid == pid)
+            .map(|watched| watched.number)
+            .collect();
+        for number in numbers {
+            self.with(number, |watched, out| {
+                watched.tracker.thread_ended(at, tid, out);
+            });
+        }
+        if exit.group_dead == 1 {
+            self.process_gone(pid, at);
+        }
+    }
+
+    /// Runs `act` on a worker with the place where its facts go.
+    pub(super) fn with(
+        &mut self,
+        number: Worker,
+        act: impl FnOnce(&mut worker::Watched, &mut Out<'_>),
+    ) {
+        if let Some(watched) = self.workers.get_mut(&number) {
+            let mut out = Out { names: &mut self.names, events: &mut self.events };
+            act(watched, &mut out);
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! Arguments.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+/// Says why a KV transfer hangs: watches the inflight queues of LLM engines on this node.
+#[derive(Debug, Parser)]
+#[command(name = "inflightd", version, after_help = EXIT_CODES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  ended as asked (SIGTERM, SIGINT, or its standard output was closed)
+  1  failed while running
+  2  wrong arguments or configuration
+  3  a right is missing (root, CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, …), or lockdown forbids it
+  4  this kernel offers no BPF, or is too old
+  5  another agent is running
+  6  a process given by --pid has gone or is not a worker";
+
+/// Subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Watch this node's workers.
+    Run(Run),
+    /// Judge a capture again: the same lines as the agent printed when it was made.
+    Replay(Replay),
+}
+
+/// `inflightd run`.
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// Configuration file (TOML).
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// One JSON object a line on standard output, instead of text for people.
+    #[arg(long)]
+    pub json: bool,
+    /// Watch this process; may be given several times. Without it all workers are found.
+    #[arg(long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// No progress for so long makes a suspect, in seconds [default: 5].
+    #[arg(long, value_name = "SECONDS")]
+    pub suspect: Option<String>,
+    /// No progress for so long is a stall, in seconds [default: 30].
+    #[arg(long, value_name = "SECONDS")]
+    pub stall: Option<String>,
+    /// Where the agent keeps what it has told, so that a restarted one tells nothing twice
+    /// [default: /run/inflightd].
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// Record everything that the judge is given, for `inflightd replay`.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Log level on standard error: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log: tracing::Level,
+}
+
+/// `inflightd replay`.
+#[derive(Debug, clap::Args)]
+pub struct Replay {
+    /// A file that `inflightd run --capture` has written.
+    pub file: PathBuf,
+    /// One JSON object a line, instead of text for people.
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,78 @@
+//! Why the agent does not run, and the exit code that says so.
+
+use std::io;
+use std::process::ExitCode;
+
+use crate::config::ConfigError;
+use crate::probe::{LoadError, Obstacle};
+
+/// Why `inflightd` ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The configuration or a flag.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The probes.
+    #[error("loading the probes")]
+    Probes(#[source] LoadError),
+    /// Somebody else has this node.
+    #[error("another agent is running{}: stop it, or give this one its own --state-dir", pid(.0))]
+    Busy(Option<u32>),
+    /// `--pid` names a process that cannot be watched.
+    #[error("--pid {pid}: {why}")]
+    Pid {
+        /// The process.
+        pid: u32,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The state directory.
+    #[error("{doing} {path}")]
+    State {
+        /// What was being done.
+        doing: &'static str,
+        /// Where.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The system.
+    #[error("{doing}")]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A capture that cannot be read.
+    #[error("{0}")]
+    Capture(String),
+}
+
+fn pid(pid: &Option<u32>) -> String {
+    pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+}
+
+impl RunError {
+    /// Names what was being done when the system said no.
+    pub fn io(doing: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { doing, source }
+    }
+
+    /// The exit code; `--help` lists them.
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Config(_) | Self::Capture(_) => 2,
+            Self::Probes(
+                LoadError::Obstacle(Obstacle::Capabilities(_) | Obstacle::Lockdown)
+                | LoadError::Denied { .. },
+            ) => 3,
+            Self::Probes(LoadError::Obstacle(_) | LoadError::NoBpf) => 4,
+            Self::Busy(_) => 5,
+            Self::Pid { .. } => 6,
+            Self::Probes(_) | Self::State { .. } | Self::Io { .. } => 1,
+        })
+    }
+}

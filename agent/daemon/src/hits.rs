@@ -1,0 +1,271 @@
+//! The probes as sources: what is attached to a process, as sights of the core's sources.
+
+use inflightd_abi::record::{Kind, Record};
+use inflightd_core::{Reason, Sight, Source};
+
+use crate::probe::{
+    AttachError, AttachReport, ExitSource, Family, Gap, Group, LibraryReport, Probes, Refusal,
+};
+
+/// The marks whose absence the ledger must know of.
+const MARKS: [Group; 7] = [
+    Group::Mark(Kind::Append),
+    Group::Mark(Kind::Serve),
+    Group::Mark(Kind::ServeEnd),
+    Group::Mark(Kind::Post),
+    Group::Mark(Kind::Done),
+    Group::Mark(Kind::Phase),
+    Group::Mark(Kind::Remove),
+];
+/// Sources that rest on uprobes, with the groups that they need and where those are.
+const PROBED: [(Source, &[Group], Family); 4] = [
+    (Source::Marks, &MARKS, Family::Inflight),
+    (Source::Transfers, &[Group::XferPost, Group::XferRelease], Family::Nixl),
+    (Source::Completions, &[Group::Flush], Family::Ucp),
+    (Source::EndpointErrors, &[Group::EpError], Family::NixlUcx),
+];
+
+/// Where ring records come from.
+#[derive(Debug)]
+pub enum Hits {
+    /// No probes: the tables and the meters alone.
+    Off,
+    /// Probes in the kernel.
+    On(Box<Probes>),
+}
+
+/// What is seen of a process by its probes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// How well each probed source sees it.
+    pub sights: Vec<(Source, Sight)>,
+    /// Address of a flush's completion less that of its request, where the build is known.
+    pub distance: Option<i64>,
+}
+
+/// What a reading of the ring gave besides records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drained {
+    /// Records lost since the last reading.
+    pub lost: u64,
+    /// The ring was not emptied: read again soon.
+    pub more: bool,
+}
+
+impl Hits {
+    /// Attaches to the libraries of a process, and watches its exit.
+    pub fn attach(&mut self, pid: u32) -> Seen {
+        match self {
+            Self::Off => Seen {
+                sights: PROBED
+                    .iter()
+                    .map(|(source, ..)| *source)
+                    .chain([Source::Exits])
+                    .map(|source| (source, Sight::Blind(Reason::NotAttached)))
+                    .collect(),
+                distance: None,
+            },
+            Self::On(probes) => {
+                let report = probes.attach_process(pid);
+                log(&report);
+                let mut seen = seen(&report);
+                seen.sights.push((Source::Exits, exits(probes, pid)));
+                seen
+            }
+        }
+    }
+
+    /// Watches the exit of a process that is not a worker. `false` when it cannot be watched.
+    pub fn watch(&mut self, pid: u32) -> bool {
+        match self {
+            Self::Off => false,
+            Self::On(probes) => probes.watch(pid).is_ok(),
+        }
+    }
+
+    /// Forgets a process; libraries that nobody else uses lose their probes.
+    pub fn forget(&mut self, pid: u32) {
+        if let Self::On(probes) = self {
+            for key in probes.forget(pid).unused {
+                probes.detach(&key);
+            }
+        }
+    }
+
+    /// Takes every record that is in the ring.
+    pub fn drain(&mut self, each: &mut dyn FnMut(Record)) -> Drained {
+        match self {
+            Self::Off => Drained::default(),
+            Self::On(probes) => {
+                let stats = probes.drain(each);
+                if stats.malformed > 0 {
+                    tracing::warn!(count = stats.malformed, "records of an unknown form");
+                }
+                Drained {
+                    lost: stats.lost.saturating_add(stats.malformed as u64),
+                    more: stats.more,
+                }
+            }
+        }
+    }
+
+    /// Failures inside the kernel programs, those that have happened.
+    pub fn mishaps(&self) -> Vec<(&'static str, u64)> {
+        match self {
+            Self::Off => Vec::new(),
+            Self::On(probes) => probes
+                .mishaps()
+                .into_iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(mishap, count)| (mishap.name(), count))
+                .collect(),
+        }
+    }
+}
+
+fn exits(probes: &mut Probes, pid: u32) -> Sight {
+    match (probes.watch(pid), probes.exit_source()) {
+        (Ok(()), ExitSource::WithGroupDead) => Sight::Visible,
+        (Ok(()), ExitSource::Plain) => Sight::Degraded(Reason::KernelLacks),
+        (Err(error), _) => {
+            tracing::warn!(pid, %error, "watching a process's exit");
+            Sight::Blind(Reason::NotAttached)
+        }
+    }
+}
+
+fn log(report: &AttachReport) {
+    if let Some(problem) = &report.problem {
+        tracing::warn!(pid = report.pid, error = crate::agent::chain(problem), "attaching probes");
+    }
+    for library in report.libraries.iter().filter(|library| library.fresh) {
+        tracing::info!(
+            library = %library.path.display(),
+            build = library.build.as_deref().unwrap_or("unknown"),
+            attached = ?library.attached,
+            gaps = ?library.gaps,
+            "probes are on a library"
+        );
+    }
+}
+
+/// What a report means for the sources.
+fn seen(report: &AttachReport) -> Seen {
+    Seen {
+        sights: PROBED
+            .iter()
+            .map(|(source, groups, family)| (*source, sight(report, groups, *family)))
+            .collect(),
+        distance: report.libraries.iter().find_map(|library| library.distance),
+    }
+}
+
+fn sight(report: &AttachReport, groups: &[Group], family: Family) -> Sight {
+    if let Some(problem) = &report.problem {
+        return Sight::Blind(refused(problem));
+    }
+    let libraries = || report.libraries.iter().filter(|library| library.family == family);
+    let missing = groups.iter().filter(|group| !report.sees(**group)).count();
+    if missing == 0 {
+        // Several copies may be mapped, and which one is used cannot be told: the least known
+        // counts.
+        return if libraries().any(LibraryReport::degraded) {
+            Sight::Degraded(Reason::UnknownBuild)
+        } else {
+            Sight::Visible
+        };
+    }
+    let reason = libraries()
+        .find_map(|library| {
+            let gap = library.gaps.iter().find(|(group, _)| groups.contains(group));
+            let problem = library.problem.as_ref().map(refused);
+            problem.or_else(|| gap.map(|(_, gap)| reason(gap)))
+        })
+        .unwrap_or(Reason::LibraryMissing);
+    if missing < groups.len() { Sight::Degraded(reason) } else { Sight::Blind(reason) }
+}
+
+fn refused(problem: &AttachError) -> Reason {
+    match problem {
+        AttachError::Maps { source, .. } | AttachError::Open { source, .. }
+            if source.kind() == std::io::ErrorKind::PermissionDenied =>
+        {
+            Reason::NotPermitted
+        }
+        _ => Reason::ReadFailed,
+    }
+}
+
+const fn reason(gap: &Gap) -> Reason {
+    match gap {
+        Gap::Missing(_) | Gap::Ambiguous(..) => Reason::SymbolMissing,
+        Gap::Refused(_, Refusal::Unreadable) => Reason::ReadFailed,
+        Gap::Refused(..) => Reason::UnsafeOpcode,
+        Gap::Attach { .. } => Reason::KernelLacks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    fn library(family: Family, attached: &[Group], gaps: &[(Group, Gap)]) -> LibraryReport {
+        LibraryReport {
+            family,
+            path: PathBuf::from("/x"),
+            key: None,
+            build: Some("known".to_owned()),
+            distance: (family == Family::Ucp).then_some(120),
+            attached: attached.to_vec(),
+            gaps: gaps.to_vec(),
+            fresh: false,
+            problem: None,
+        }
+    }
+
+    fn report(libraries: Vec<LibraryReport>) -> AttachReport {
+        AttachReport { pid: 1, libraries, problem: None }
+    }
+
+    fn sight_of(report: &AttachReport, source: Source) -> Sight {
+        seen(report).sights.into_iter().find(|(of, _)| *of == source).unwrap().1
+    }
+
+    #[test]
+    fn a_library_that_is_not_mapped_is_missing() {
+        let report = report(vec![library(Family::Inflight, &MARKS, &[])]);
+        assert_eq!(sight_of(&report, Source::Marks), Sight::Visible);
+        assert_eq!(sight_of(&report, Source::Transfers), Sight::Blind(Reason::LibraryMissing));
+        assert_eq!(seen(&report).distance, None);
+    }
+
+    #[test]
+    fn an_unknown_build_sees_less() {
+        let known = library(Family::Ucp, &[Group::Flush], &[]);
+        assert_eq!(sight_of(&report(vec![known]), Source::Completions), Sight::Visible);
+        let mut ucp = library(Family::Ucp, &[Group::Flush], &[]);
+        ucp.build = None;
+        assert_eq!(
+            sight_of(&report(vec![ucp]), Source::Completions),
+            Sight::Degraded(Reason::UnknownBuild)
+        );
+    }
+
+    #[test]
+    fn a_gap_gives_its_reason() {
+        let remove = Group::Mark(Kind::Remove);
+        let gap = Gap::Refused("x".to_owned(), Refusal::FiveByteNop);
+        let report = report(vec![library(Family::Inflight, &MARKS[..6], &[(remove, gap)])]);
+        assert_eq!(sight_of(&report, Source::Marks), Sight::Degraded(Reason::UnsafeOpcode));
+    }
+
+    #[test]
+    fn a_process_that_cannot_be_looked_at_is_not_seen() {
+        let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        let mut report = report(Vec::new());
+        report.problem = Some(AttachError::Maps { pid: 1, source });
+        assert_eq!(sight_of(&report, Source::EndpointErrors), Sight::Blind(Reason::NotPermitted));
+    }
+}

@@ -1,0 +1,292 @@
+//! What the core's numbers stand for: workers, peers, rooms. Bounded.
+
+use std::collections::BTreeMap;
+
+use inflightd_abi::table::{self, EntryView, Header, PeerKind, Ranks, Role, Text};
+use inflightd_core::fact::{Peer, Seq, Worker};
+
+use crate::identity::Identity;
+
+/// Most peers that are told apart in one run; a further one stays nameless, so its rooms are
+/// known not to name all their peers.
+const PEERS_MAX: usize = 16 * 1024;
+/// Most workers whose names are kept, ended ones included. The victim is the oldest.
+const WORKERS_MAX: usize = 2048;
+/// Most rooms whose names are kept for one worker; the victim is the newcomer, which goes
+/// nameless.
+const ROOMS_MAX: usize = 16 * 1024;
+
+/// A far end by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PeerName {
+    /// `nixl_agent`, `mooncake_session`, `endpoint` or `other_N`.
+    pub kind: String,
+    /// The name itself; bytes that are not UTF-8 are shown as such.
+    pub value: String,
+}
+
+impl PeerName {
+    /// The name that a table gives. `None` for an empty place, and for a name that was cut: two
+    /// of those could be one or not.
+    pub fn of(peer: &table::Peer) -> Option<Self> {
+        if peer.value.is_cut() || peer.value.bytes().is_empty() {
+            return None;
+        }
+        Some(Self {
+            kind: kind_name(peer.kind),
+            value: String::from_utf8_lossy(peer.value.bytes()).into_owned(),
+        })
+    }
+
+    /// The name of a NIXL agent.
+    pub fn nixl(name: &[u8]) -> Self {
+        Self {
+            kind: kind_name(PeerKind::NixlAgent),
+            value: String::from_utf8_lossy(name).into_owned(),
+        }
+    }
+
+    /// The address of a peer that is named by its endpoint.
+    pub fn endpoint(&self) -> Option<std::net::SocketAddr> {
+        let is_endpoint = self.kind == kind_name(PeerKind::Endpoint);
+        self.value.parse().ok().filter(|_| is_endpoint)
+    }
+}
+
+fn kind_name(kind: PeerKind) -> String {
+    match kind {
+        PeerKind::NixlAgent => "nixl_agent".to_owned(),
+        PeerKind::MooncakeSession => "mooncake_session".to_owned(),
+        PeerKind::Endpoint => "endpoint".to_owned(),
+        PeerKind::Other(code) => format!("other_{code}"),
+    }
+}
+
+/// What a worker states about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct About {
+    /// Index of the worker inside its process.
+    pub index: u64,
+    /// `prefill`, `decode` or `other_N`.
+    pub role: String,
+    /// Engine name.
+    pub engine: String,
+    /// Engine version.
+    pub version: String,
+    /// Position in each parallel dimension.
+    pub ranks: Ranks,
+    /// The names under which others address it.
+    pub identities: Vec<PeerName>,
+}
+
+impl About {
+    /// What a table's header says.
+    pub fn of(header: &Header) -> Self {
+        Self {
+            index: header.worker,
+            role: match header.role {
+                Role::Prefill => "prefill".to_owned(),
+                Role::Decode => "decode".to_owned(),
+                Role::Other(code) => format!("other_{code}"),
+            },
+            engine: lossy(&header.engine),
+            version: lossy(&header.version),
+            ranks: header.ranks,
+            identities: header.identities.iter().filter_map(PeerName::of).collect(),
+        }
+    }
+
+    /// A worker whose table could not be read.
+    pub fn unread() -> Self {
+        Self {
+            index: 0,
+            role: "unknown".to_owned(),
+            engine: "unknown".to_owned(),
+            version: String::new(),
+            ranks: Ranks::default(),
+            identities: Vec::new(),
+        }
+    }
+}
+
+fn lossy<const N: usize>(text: &Text<N>) -> String {
+    String::from_utf8_lossy(text.bytes()).into_owned()
+}
+
+/// A worker by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerName {
+    /// Process id in the host's namespace, start time, boot and index.
+    pub identity: Identity,
+    /// What it states about itself.
+    pub about: About,
+}
+
+/// A room's texts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoomName {
+    /// Request id.
+    pub rid: String,
+}
+
+impl RoomName {
+    /// The texts of an entry.
+    pub fn of(view: &EntryView) -> Self {
+        Self { rid: lossy(&view.rid) }
+    }
+}
+
+/// A name that was given a number: captures keep these, so that a replay speaks of the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A worker.
+    Worker(Worker, WorkerName),
+    /// A peer.
+    Peer(Peer, PeerName),
+    /// A room.
+    Room(Worker, Seq, RoomName),
+}
+
+/// Every name in use.
+#[derive(Debug, Default)]
+pub struct Names {
+    workers: BTreeMap<Worker, WorkerName>,
+    peers: BTreeMap<PeerName, Peer>,
+    peer_names: Vec<PeerName>,
+    rooms: BTreeMap<Worker, BTreeMap<Seq, RoomName>>,
+    news: Vec<Named>,
+}
+
+impl Names {
+    /// Gives a worker its number: the next that was never used.
+    pub fn add_worker(&mut self, number: Worker, name: WorkerName) {
+        self.news.push(Named::Worker(number, name.clone()));
+        self.workers.insert(number, name);
+    }
+
+    /// A worker has ended: its rooms are forgotten, its name stays, since others may still speak
+    /// of it as a peer.
+    pub fn end_worker(&mut self, worker: Worker) {
+        self.rooms.remove(&worker);
+        while self.workers.len() > WORKERS_MAX {
+            self.workers.pop_first();
+        }
+    }
+
+    /// The worker of that number.
+    pub fn worker(&self, worker: Worker) -> Option<&WorkerName> {
+        self.workers.get(&worker)
+    }
+
+    /// The number of a peer; `None` when too many are known already.
+    pub fn peer(&mut self, name: PeerName) -> Option<Peer> {
+        if let Some(peer) = self.peers.get(&name) {
+            return Some(*peer);
+        }
+        if self.peer_names.len() >= PEERS_MAX {
+            return None;
+        }
+        let peer = Peer(u32::try_from(self.peer_names.len()).ok()?);
+        self.news.push(Named::Peer(peer, name.clone()));
+        self.peer_names.push(name.clone());
+        self.peers.insert(name, peer);
+        Some(peer)
+    }
+
+    /// The peer of that number.
+    pub fn peer_name(&self, peer: Peer) -> Option<&PeerName> {
+        self.peer_names.get(peer.0 as usize)
+    }
+
+    /// Workers that state this name as theirs, living or not, the last found first.
+    pub fn workers_named<'a>(
+        &'a self,
+        name: &'a PeerName,
+    ) -> impl Iterator<Item = (Worker, &'a WorkerName)> {
+        self.workers
+            .iter()
+            .rev()
+            .filter(|(_, worker)| worker.about.identities.contains(name))
+            .map(|(number, worker)| (*number, worker))
+    }
+
+    /// The process of the worker that goes by this name on this node: the one found last.
+    pub fn pid_of(&self, name: &PeerName) -> Option<u32> {
+        let (_, worker) = self.workers_named(name).next()?;
+        Some(worker.identity.pid)
+    }
+
+    /// Keeps a room's texts.
+    pub fn add_room(&mut self, worker: Worker, seq: Seq, name: RoomName) {
+        let rooms = self.rooms.entry(worker).or_default();
+        if rooms.len() < ROOMS_MAX && rooms.insert(seq, name.clone()).is_none() {
+            self.news.push(Named::Room(worker, seq, name));
+        }
+    }
+
+    /// Forgets a room: its last line has been written.
+    pub fn remove_room(&mut self, worker: Worker, seq: Seq) {
+        if let Some(rooms) = self.rooms.get_mut(&worker) {
+            rooms.remove(&seq);
+        }
+    }
+
+    /// A room's texts.
+    pub fn room(&self, worker: Worker, seq: Seq) -> Option<&RoomName> {
+        self.rooms.get(&worker)?.get(&seq)
+    }
+
+    /// Names given since this was last asked, oldest first.
+    pub fn take_news(&mut self) -> Vec<Named> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Puts a name in its place, as a replay reads it.
+    pub fn restore(&mut self, named: Named) {
+        match named {
+            Named::Worker(worker, name) => drop(self.workers.insert(worker, name)),
+            Named::Room(worker, seq, name) => {
+                self.rooms.entry(worker).or_default().insert(seq, name);
+            }
+            // Peers are numbered in the order in which they come.
+            Named::Peer(_, name) => drop(self.peer(name)),
+        }
+        self.news.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_has_one_number_by_kind_and_value() {
+        let mut names = Names::default();
+        let agent = names.peer(PeerName::nixl(b"decode-0")).unwrap();
+        assert_eq!(names.peer(PeerName::nixl(b"decode-0")), Some(agent));
+        let session =
+            PeerName { kind: "mooncake_session".to_owned(), value: "decode-0".to_owned() };
+        assert_ne!(names.peer(session), Some(agent));
+        assert_eq!(names.peer_name(agent), Some(&PeerName::nixl(b"decode-0")));
+    }
+
+    #[test]
+    fn peers_beyond_the_bound_have_no_number() {
+        let mut names = Names::default();
+        for n in 0..PEERS_MAX {
+            assert!(names.peer(PeerName::nixl(n.to_string().as_bytes())).is_some());
+        }
+        assert_eq!(names.peer(PeerName::nixl(b"one more")), None);
+        assert!(names.peer(PeerName::nixl(b"0")).is_some());
+    }
+
+    #[test]
+    fn an_endpoint_is_an_address_and_nothing_else_is() {
+        let name =
+            |kind: &str, value: &str| PeerName { kind: kind.to_owned(), value: value.to_owned() };
+        assert_eq!(name("endpoint", "10.0.0.1:80").endpoint(), "10.0.0.1:80".parse().ok());
+        assert!(name("endpoint", "[::1]:80").endpoint().is_some());
+        assert_eq!(name("endpoint", "decode-0").endpoint(), None);
+        assert_eq!(name("nixl_agent", "10.0.0.1:80").endpoint(), None);
+    }
+}

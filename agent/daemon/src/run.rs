@@ -1,0 +1,181 @@
+//! `inflightd run`: the loop.
+
+use std::io;
+use std::time::Duration;
+
+use inflightd_core::Nanos;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::agent::{Agent, Parts};
+use crate::cli;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::discover::Census;
+use crate::error::RunError;
+use crate::hits::Hits;
+use crate::probe::{Options, Probes};
+use crate::proc::{self, Stat};
+use crate::sink::{Form, Sink};
+use crate::table;
+
+/// How often the ring is read. Records come without a wake-up: that would be paid by the probed
+/// thread.
+const RING_EVERY: Nanos = Nanos::from_millis(20);
+/// How often the tables are read.
+const TABLES_EVERY: Nanos = Nanos::from_millis(500);
+/// How often workers are looked for.
+const CENSUS_EVERY: Nanos = Nanos::from_secs(1);
+
+/// Everything that wakes the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wake {
+    /// The ring may hold records.
+    Ring,
+    /// The ledger has a deadline.
+    Due,
+    /// The tables are to be read.
+    Tables,
+    /// Workers may have come or gone.
+    Census,
+}
+
+/// When each of them is next.
+#[derive(Clone, Copy, Debug)]
+struct Agenda {
+    ring: Nanos,
+    tables: Nanos,
+    census: Nanos,
+}
+
+impl Agenda {
+    const fn from(now: Nanos) -> Self {
+        Self { ring: now, tables: now.plus(TABLES_EVERY), census: now }
+    }
+
+    /// What comes next, and when.
+    fn next(&self, due: Option<Nanos>) -> (Nanos, Wake) {
+        let known =
+            [(self.census, Wake::Census), (self.tables, Wake::Tables), (self.ring, Wake::Ring)];
+        let due = due.map(|due| (due, Wake::Due));
+        let mut next = (Nanos::MAX, Wake::Ring);
+        for candidate in known.into_iter().chain(due) {
+            if candidate.0 < next.0 {
+                next = candidate;
+            }
+        }
+        next
+    }
+
+    /// `wake` has been served at `now`.
+    const fn served(&mut self, wake: Wake, now: Nanos) {
+        match wake {
+            Wake::Ring => self.ring = now.plus(RING_EVERY),
+            Wake::Tables => self.tables = now.plus(TABLES_EVERY),
+            Wake::Census => self.census = now.plus(CENSUS_EVERY),
+            Wake::Due => {}
+        }
+    }
+}
+
+/// Runs the agent until it is told to stop.
+pub fn run(args: &cli::Run) -> Result<(), RunError> {
+    let config = Config::load(args)?;
+    let agent = prepare(args, &config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(RunError::io("starting the runtime"))?;
+    match runtime.block_on(serve(agent)) {
+        Ok(()) => Ok(()),
+        // Nobody reads any more: that is how a pipeline ends.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(error) => Err(RunError::io("writing a line")(error)),
+    }
+}
+
+fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
+    let device = table::memfd_device().map_err(RunError::io("making a memfd"))?;
+    let mut pids = args.pid.clone();
+    pids.sort_unstable();
+    pids.dedup();
+    for pid in &pids {
+        check(*pid, device)?;
+    }
+    let hits = if config.probes {
+        let options = Options { debug: args.log >= tracing::Level::DEBUG, ..Options::default() };
+        Hits::On(Box::new(Probes::load(options).map_err(RunError::Probes)?))
+    } else {
+        Hits::Off
+    };
+    let form = if args.json { Form::Json } else { Form::Text };
+    Ok(Agent::new(Parts {
+        boot: proc::boot_id().map_err(RunError::io("reading the boot id"))?,
+        census: Census::new(device, pids),
+        hits,
+        policy: config.policy,
+        sink: Sink::new(form, Box::new(io::stdout())),
+    }))
+}
+
+/// Whether a process given by `--pid` is a worker.
+fn check(pid: u32, device: (u32, u32)) -> Result<(), RunError> {
+    let bad = |why| RunError::Pid { pid, why };
+    if Stat::of(pid).is_err() {
+        return Err(bad("no such process"));
+    }
+    match proc::table_maps(pid, device) {
+        Ok(maps) if maps.is_empty() => Err(bad(
+            "not a worker: it maps no `/memfd:inflight`; is the hook installed in the engine?",
+        )),
+        Ok(_) => Ok(()),
+        Err(_) => Err(bad("its /proc/PID/maps cannot be read: run inflightd as root")),
+    }
+}
+
+async fn serve(mut agent: Agent) -> io::Result<()> {
+    let mut stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+    let mut agenda = Agenda::from(Clock::now());
+    loop {
+        let (at, wake) = agenda.next(agent.deadline());
+        let pause = at.since(Clock::now()).duration();
+        if stopped_within(pause, &mut stop).await {
+            return agent.finish(Clock::now());
+        }
+        let now = Clock::now();
+        match wake {
+            Wake::Ring => agent.drain(now)?,
+            Wake::Due => agent.pump(now)?,
+            Wake::Tables => agent.read_tables(now)?,
+            Wake::Census => agent.census(now)?,
+        }
+        agenda.served(wake, now);
+    }
+}
+
+/// Sleeps; `true` when a signal says to stop.
+async fn stopped_within(pause: Duration, stop: &mut [Signal; 2]) -> bool {
+    let [terminate, interrupt] = stop;
+    tokio::select! {
+        biased;
+        _ = terminate.recv() => true,
+        _ = interrupt.recv() => true,
+        () = tokio::time::sleep(pause) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_earliest_is_next_and_a_due_room_is_not_starved() {
+        let mut agenda = Agenda::from(Nanos::from_secs(1));
+        assert_eq!(agenda.next(None), (Nanos::from_secs(1), Wake::Census));
+        agenda.served(Wake::Census, Nanos::from_secs(1));
+        agenda.served(Wake::Ring, Nanos::from_secs(1));
+        let due = Nanos::from_secs(1).plus(Nanos(5));
+        assert_eq!(agenda.next(Some(due)), (due, Wake::Due));
+        let ring = Nanos::from_millis(1020);
+        assert_eq!(agenda.next(Some(Nanos::from_secs(9))), (ring, Wake::Ring));
+    }
+}

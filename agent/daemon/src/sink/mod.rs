@@ -1,0 +1,51 @@
+//! Where the agent's lines go.
+
+mod line;
+mod text;
+mod words;
+
+use std::io::{self, Write};
+
+pub use line::{
+    BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
+    Writer,
+};
+
+/// The form of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One JSON object a line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Writes lines to a stream, each flushed, so that a stalled room shows while it stalls.
+pub struct Sink {
+    form: Form,
+    to: Box<dyn Write>,
+}
+
+impl std::fmt::Debug for Sink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sink").field("form", &self.form).finish_non_exhaustive()
+    }
+}
+
+impl Sink {
+    /// A sink on a stream.
+    pub fn new(form: Form, to: Box<dyn Write>) -> Self {
+        Self { form, to }
+    }
+
+    /// Writes one line, whole, in one call.
+    pub fn write(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = match self.form {
+            Form::Json => serde_json::to_string(line)?,
+            Form::Text => text::render(line),
+        };
+        text.push('\n');
+        self.to.write_all(text.as_bytes())?;
+        self.to.flush()
+    }
+}

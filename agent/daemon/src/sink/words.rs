@@ -1,0 +1,107 @@
+//! Evidence in words, for people.
+
+use inflightd_core::{Evidence, EvidenceId as Id};
+
+use super::line::PeerField;
+use crate::clock::Clock;
+
+/// What a piece of evidence says.
+pub fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clock) -> String {
+    let bytes = evidence.amount.map_or_else(|| "bytes".to_owned(), size);
+    let count = evidence.amount.unwrap_or(0);
+    let code = evidence.code.unwrap_or(0);
+    let tid = evidence.tid.map_or(0, |tid| tid.0);
+    let at = evidence.at.map(|at| time_of_day(&clock.wall(at).to_string())).unwrap_or_default();
+    let who = peer.map_or_else(|| "the peer".to_owned(), name);
+    let since = |text: &str| if at.is_empty() { String::new() } else { format!("{text} {at}") };
+    match evidence.id {
+        Id::Posted => format!("{bytes} posted{}", since(", the first at")),
+        Id::NotPosted => "no transfer call was made for the room".to_owned(),
+        Id::NoThreadServing => "no thread has ever worked for the room".to_owned(),
+        Id::ThreadServing => format!("thread {tid} works for it{}", since(" since")),
+        Id::ThreadGone => format!("thread {tid}, which worked for it, ended{}", since(" at")),
+        Id::PeerStopped => format!("{who} is stopped{}", since(", seen at")),
+        Id::PeerGone => format!("{who} has ended{}", since(" at")),
+        Id::PeerRunning => format!("{who} is running{}", since(", seen at")),
+        Id::PeerUnseen => format!("{who} is not on this node: its process cannot be seen"),
+        Id::WireMoved => format!("{who} took {bytes}{}", since(", the last at")),
+        Id::WireStill => format!("no byte moved to {who}{}", since(" since")),
+        Id::WindowClosed => format!("{who} does not read: its window is closed, {bytes} wait"),
+        Id::Retransmitting => format!("{bytes} to {who} are sent again without an answer"),
+        Id::NoConnection => format!("no connection to {who} is established"),
+        Id::EndpointError => format!("the endpoint failed with status {code}{}", since(" at")),
+        Id::TransferFailed => format!("a transfer ended with status {code}{}", since(" at")),
+        Id::AllComplete => format!("every posted transfer is complete, {bytes}{}", since(", at")),
+        Id::TransfersOpen => format!("{count} posted transfers are open"),
+        Id::BeatFresh => format!("the scheduler polls its queue{}", since(", last at")),
+        Id::BeatOld => format!("the scheduler has not polled its queue{}", since(" since")),
+        Id::Parked => "the engine says that the peers have not answered".to_owned(),
+        Id::RoomsAhead => format!("{count} rooms are before it{}", since(", the first since")),
+        Id::LateStart => format!("the agent came{}, after the append", since(" at")),
+        Id::EventsLost => format!("{count} events were lost{}", since(" at")),
+        Id::PeerServesOthers => format!("other transfers to {who} moved{}", since(" at")),
+        Id::NothingVisible => "nothing that would show its progress can be seen".to_owned(),
+        Id::PeersUnknown => "some of its peers are not known".to_owned(),
+    }
+}
+
+/// A peer for people.
+pub fn name(peer: &PeerField) -> String {
+    match peer.pid {
+        Some(pid) => format!("{} (pid {pid})", peer.value),
+        None => peer.value.clone(),
+    }
+}
+
+/// `HH:MM:SS.mmm` of an RFC 3339 time.
+pub fn time_of_day(rfc3339: &str) -> String {
+    rfc3339.get(11..23).unwrap_or(rfc3339).to_owned()
+}
+
+/// Bytes for people.
+#[expect(clippy::cast_precision_loss, reason = "three digits are shown: 53 bits are plenty")]
+pub fn size(bytes: u64) -> String {
+    const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    UNITS.into_iter().find(|(_, unit)| bytes >= *unit).map_or_else(
+        || format!("{bytes} B"),
+        |(name, unit)| format!("{:.1} {name}", bytes as f64 / unit as f64),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use inflightd_core::Nanos;
+    use inflightd_core::fact::Peer;
+
+    use super::*;
+
+    #[test]
+    fn every_piece_of_evidence_has_words() {
+        for id in Id::ALL {
+            let text = evidence(&Evidence::of(*id), None, Clock::with_offset(0));
+            assert!(text.len() > 10, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_words_name_the_peer_its_process_and_the_moment() {
+        let peer = PeerField {
+            kind: "nixl_agent".to_owned(),
+            value: "decode-0".to_owned(),
+            pid: Some(42),
+        };
+        let stopped = Evidence::of(Id::PeerStopped).peer(Peer(0)).at(Nanos::from_secs(61));
+        assert_eq!(
+            evidence(&stopped, Some(&peer), Clock::with_offset(0)),
+            "decode-0 (pid 42) is stopped, seen at 00:01:01.000"
+        );
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!(size(0), "0 B");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(64 << 20), "64.0 MiB");
+    }
+}

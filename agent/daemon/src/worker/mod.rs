@@ -1,0 +1,109 @@
+//! One worker: its process, its table and its queue.
+
+mod history;
+mod removals;
+mod tracker;
+
+use std::collections::BTreeMap;
+
+use inflightd_abi::table::{Counters, Table};
+use inflightd_core::fact::Worker;
+use inflightd_core::{Nanos, Reason, Sight, Source};
+
+pub use history::History;
+pub use removals::Removals;
+pub use tracker::{Open, Out, Tally, Tracker, outcome, phase};
+
+use crate::names::About;
+use crate::proc::{self, Stat, TableMap};
+use crate::table::{Mapped, OpenError};
+
+/// So long after a table was found full its word is doubted.
+const FULL_DOUBT: Nanos = Nanos::from_secs(600);
+
+/// A worker under watch.
+#[derive(Debug)]
+pub struct Watched {
+    /// Its number.
+    pub number: Worker,
+    /// Process id in the host's namespace.
+    pub pid: u32,
+    /// Start time of the process.
+    pub start: u64,
+    /// Inode of its table.
+    pub inode: u64,
+    /// Index of the worker inside its process, as marks give it.
+    pub index: u64,
+    /// The table; `None` where it could not be opened.
+    pub mapped: Option<Mapped>,
+    /// Its queue.
+    pub tracker: Tracker,
+    /// What was last told of each source.
+    pub sights: BTreeMap<Source, Sight>,
+    full: Full,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Full {
+    count: u64,
+    at: Option<Nanos>,
+}
+
+impl Watched {
+    /// Takes a found table under watch.
+    pub fn new(number: Worker, process: (u32, u64), inode: u64, tracker: Tracker) -> Self {
+        Self {
+            number,
+            pid: process.0,
+            start: process.1,
+            inode,
+            index: 0,
+            mapped: None,
+            tracker,
+            sights: BTreeMap::new(),
+            full: Full::default(),
+        }
+    }
+
+    /// The table, where it can be read.
+    pub fn table(&self) -> Option<Table<'_>> {
+        self.mapped.as_ref()?.table().ok()
+    }
+
+    /// Whether the process is still the one that was found.
+    pub fn is_alive(&self) -> bool {
+        Stat::of(self.pid).is_ok_and(|stat| stat.start == self.start && !stat.is_gone())
+    }
+
+    /// How well the table sees, given its counters now.
+    pub fn table_sight(&mut self, counters: &Counters, now: Nanos) -> Sight {
+        let count = counters.overflows.saturating_add(counters.threads_overflow);
+        if count > self.full.count {
+            self.full = Full { count, at: Some(now) };
+        }
+        match self.full.at {
+            Some(at) if now.since(at) < FULL_DOUBT => Sight::Degraded(Reason::TableFull),
+            _ => Sight::Visible,
+        }
+    }
+
+    /// Whether `sight` of `source` is news; remembers it.
+    pub fn is_news(&mut self, source: Source, sight: Sight) -> bool {
+        self.sights.insert(source, sight) != Some(sight)
+    }
+}
+
+/// Opens the table that a process maps, and checks that it is that process's own.
+pub fn open(pid: u32, start: u64, map: &TableMap) -> Result<(Mapped, About), OpenError> {
+    let mapped = Mapped::open(pid, map)?;
+    // Pids are used again: only now is it certain whose table was opened.
+    if !Stat::of(pid).is_ok_and(|stat| stat.start == start) {
+        return Err(OpenError::ProcessChanged);
+    }
+    let header = mapped.table().map_err(OpenError::Table)?.header();
+    let found = proc::ns_ids(&format!("/proc/{pid}/status")).unwrap_or_default();
+    if found.last().map(|id| u64::from(*id)) != Some(header.pid) {
+        return Err(OpenError::WrongProcess { stated: header.pid, found });
+    }
+    Ok((mapped, About::of(&header)))
+}

@@ -1,0 +1,501 @@
+//! One worker's queue as facts: the table and the marks made one.
+//!
+//! The table is the truth about what is open, the marks give time and thread. Whatever order the
+//! two come in, and whatever of the marks is lost, each append becomes one `Append` and each
+//! removal one `Remove`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use inflightd_abi::table::{self, EntryView, State, Table};
+use inflightd_core::fact::{Append, Counts, Outcome, Peer, Phase, Room, Seq, Tid, Worker};
+use inflightd_core::{Event, Fact, Nanos, Source};
+
+use super::Removals;
+use crate::names::{Names, PeerName, RoomName};
+
+/// Most rooms of one worker that are held open; the victim is the newcomer, counted.
+const OPEN_MAX: usize = 2 * table::ENTRIES_MAX;
+/// Most rooms remembered after they left, so that a late mark of theirs is recognised.
+const FINISHED_MAX: usize = 2 * table::ENTRIES_MAX;
+/// Scans for which a removal may stay unfound before it counts as lost.
+const GIVE_UP_AFTER: u32 = 4;
+
+/// Where facts go, and where names come from.
+pub struct Out<'a> {
+    /// Numbers and names.
+    pub names: &'a mut Names,
+    /// Facts, to be sorted by time before the ledger sees them.
+    pub events: &'a mut Vec<Event>,
+}
+
+/// What did not go as it should; all of it only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// A mark and the table said different things about a room; the table was believed.
+    pub disagreements: u64,
+    /// Marks about rooms that had left or were never there.
+    pub unplaced: u64,
+    /// Entries that were being written at every try.
+    pub torn: u64,
+    /// Removals that were never found: their entries had been used again.
+    pub evicted: u64,
+    /// Rooms beyond the bound.
+    pub refused: u64,
+}
+
+/// A room in the queue.
+#[derive(Clone, Debug)]
+pub struct Open {
+    /// When it entered.
+    pub appended_at: Nanos,
+    /// Counts as last told.
+    pub counts: Counts,
+    /// The far ends.
+    pub peers: Vec<Peer>,
+}
+
+/// Follows one worker's queue.
+#[derive(Debug)]
+pub struct Tracker {
+    worker: Worker,
+    found_at: Nanos,
+    open: BTreeMap<Seq, Open>,
+    finished: BTreeSet<Seq>,
+    removals: Removals,
+    /// Removal numbers of rooms whose last line is still to be written.
+    numbers: BTreeMap<Seq, u64>,
+    /// Rooms told as removed whose removal number was not readable.
+    unnumbered: u64,
+    unfound_scans: u32,
+    serving: BTreeMap<Tid, Option<Seq>>,
+    beat_at: u64,
+    tally: Tally,
+}
+
+/// A room as a mark or the table describes it.
+struct Newcomer<'a> {
+    at: Nanos,
+    seq: Seq,
+    room: u64,
+    expected: u64,
+    view: Option<&'a EntryView>,
+    rid: String,
+}
+
+impl Tracker {
+    /// A worker found at `found_at`; `told` are the removals that need no telling.
+    pub fn new(worker: Worker, found_at: Nanos, told: Removals) -> Self {
+        Self {
+            worker,
+            found_at,
+            open: BTreeMap::new(),
+            finished: BTreeSet::new(),
+            removals: told,
+            numbers: BTreeMap::new(),
+            unnumbered: 0,
+            unfound_scans: 0,
+            serving: BTreeMap::new(),
+            beat_at: 0,
+            tally: Tally::default(),
+        }
+    }
+
+    /// Rooms in the queue.
+    pub const fn open(&self) -> &BTreeMap<Seq, Open> {
+        &self.open
+    }
+
+    /// What did not go as it should.
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Whether a thread is known to work, or to have worked, for this worker.
+    pub fn knows_thread(&self, tid: Tid) -> bool {
+        self.serving.contains_key(&tid)
+    }
+
+    /// The removal number of a room whose last line is being written; 0 when it has none.
+    pub fn take_number(&mut self, seq: Seq) -> u64 {
+        self.numbers.remove(&seq).unwrap_or(0)
+    }
+
+    fn tell(&self, out: &mut Out<'_>, at: Nanos, fact: Fact) {
+        out.events.push(Event { at, worker: self.worker, fact });
+    }
+
+    /// Reads the whole table: what opened, changed and closed since the last scan.
+    pub fn scan(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
+        let counters = table.counters();
+        if counters.beat_at != self.beat_at {
+            self.beat_at = counters.beat_at;
+            self.tell(out, Nanos(counters.beat_at).min(now), Fact::Beat);
+        }
+        for slot in table.taken_slots() {
+            match table.entry(slot) {
+                Ok(Some(view)) if view.state == State::Open => self.refresh(&view, now, out),
+                Ok(_) => {}
+                Err(table::Torn) => self.tally.torn += 1,
+            }
+        }
+        self.close_missing(table, now, out);
+        self.find_removed(table, counters.removals, now, out);
+    }
+
+    fn refresh(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+        let seq = Seq(view.seq.0);
+        if !self.open.contains_key(&seq) {
+            self.admit_view(view, now, out);
+        }
+        self.recount(view, now, out);
+    }
+
+    /// Tells the counts of an open room where they have changed.
+    fn recount(&mut self, view: &EntryView, at: Nanos, out: &mut Out<'_>) {
+        let seq = Seq(view.seq.0);
+        let counts = counts(view, at);
+        let Some(open) = self.open.get_mut(&seq) else {
+            return;
+        };
+        if open.counts != counts {
+            open.counts = counts;
+            self.tell(out, at, Fact::Entry(seq, counts));
+        }
+    }
+
+    fn admit_view(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) -> bool {
+        let newcomer = Newcomer {
+            at: Nanos(view.appended_at).min(now),
+            seq: Seq(view.seq.0),
+            room: view.room,
+            expected: view.expected,
+            view: Some(view),
+            rid: RoomName::of(view).rid,
+        };
+        self.admit(newcomer, out)
+    }
+
+    /// Takes in a room that was not known. `false` when it is known, gone already, or too many.
+    fn admit(&mut self, new: Newcomer<'_>, out: &mut Out<'_>) -> bool {
+        if self.open.contains_key(&new.seq) || self.finished.contains(&new.seq) {
+            return false;
+        }
+        if self.open.len() >= OPEN_MAX {
+            self.tally.refused += 1;
+            return false;
+        }
+        let stated = new.view.map_or(0, |view| view.peers_stated);
+        let peers: Vec<Peer> = new
+            .view
+            .iter()
+            .flat_map(|view| view.peers.iter().filter_map(PeerName::of))
+            .filter_map(|name| out.names.peer(name))
+            .collect();
+        let rid = RoomName { rid: new.rid };
+        out.names.add_room(self.worker, new.seq, rid);
+        let open = Open { appended_at: new.at, counts: Counts::default(), peers: peers.clone() };
+        self.open.insert(new.seq, open);
+        let append = Append {
+            seq: new.seq,
+            room: Room(new.room),
+            expected: new.expected,
+            peers_whole: new.view.is_some() && stated == peers.len() as u64,
+            peers,
+            late: new.at < self.found_at,
+        };
+        self.tell(out, new.at, Fact::Append(append));
+        true
+    }
+
+    /// Closes the rooms whose entries are no longer open.
+    fn close_missing(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
+        let missing: Vec<Seq> = self
+            .open
+            .keys()
+            .filter(|seq| tabled(**seq).is_some_and(|seq| !table.is_open(seq)))
+            .copied()
+            .collect();
+        for seq in missing {
+            match self.entry_of(table, seq) {
+                Entry::Here(view) if view.state == State::Closed => self.close(&view, now, out),
+                // Just being closed, or being written: the next scan sees how.
+                Entry::Here(_) | Entry::Torn => {}
+                Entry::Evicted => {
+                    self.unnumbered += 1;
+                    self.finish(seq, now, Outcome::Unknown, out);
+                }
+            }
+        }
+    }
+
+    fn entry_of(&mut self, table: &Table<'_>, seq: Seq) -> Entry {
+        let Some(slot) = tabled(seq).and_then(table::Seq::slot) else {
+            return Entry::Evicted;
+        };
+        match table.entry(slot) {
+            Ok(Some(view)) if view.seq.0 == seq.0 => Entry::Here(Box::new(view)),
+            Ok(_) => Entry::Evicted,
+            Err(table::Torn) => {
+                self.tally.torn += 1;
+                Entry::Torn
+            }
+        }
+    }
+
+    /// Closes a room as its entry says.
+    fn close(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+        let seq = Seq(view.seq.0);
+        if !self.removals.insert(view.removal) {
+            // Told by an earlier life, or a worker that gives a number twice: the room ends all
+            // the same.
+            self.unnumbered += 1;
+        }
+        let appended_at = self.open.get(&seq).map_or(Nanos::ZERO, |open| open.appended_at);
+        let at = Nanos(view.removed_at).max(appended_at).min(now);
+        self.recount(view, at, out);
+        self.numbers.insert(seq, view.removal);
+        self.finish(seq, at, outcome(view.outcome), out);
+    }
+
+    fn finish(&mut self, seq: Seq, at: Nanos, outcome: Outcome, out: &mut Out<'_>) {
+        if self.open.remove(&seq).is_none() {
+            return;
+        }
+        if self.finished.len() >= FINISHED_MAX {
+            self.finished.pop_first();
+        }
+        self.finished.insert(seq);
+        self.tell(out, at, Fact::Remove(seq, outcome));
+    }
+
+    /// Looks for rooms that came and went without a mark that was seen.
+    fn find_removed(&mut self, table: &Table<'_>, removals: u64, now: Nanos, out: &mut Out<'_>) {
+        if self.removals.unbroken() >= removals {
+            self.unfound_scans = 0;
+            return;
+        }
+        for slot in 0..table.geometry().entries {
+            let Ok(Some(view)) = table.entry(slot) else {
+                continue;
+            };
+            let counts = view.state == State::Closed && (1..=removals).contains(&view.removal);
+            if counts && !self.removals.contains(view.removal) {
+                self.take_removed(&view, now, out);
+            }
+        }
+        self.unfound_scans += 1;
+        if self.removals.unbroken() >= removals || self.unfound_scans < GIVE_UP_AFTER {
+            return;
+        }
+        self.unfound_scans = 0;
+        let missing = self.removals.give_up(removals);
+        let lost = missing.saturating_sub(self.unnumbered);
+        self.unnumbered = self.unnumbered.saturating_sub(missing);
+        if lost > 0 {
+            self.tally.evicted += lost;
+            self.tell(out, now, Fact::Lose(Source::Table, lost));
+        }
+    }
+
+    fn take_removed(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+        if self.finished.contains(&Seq(view.seq.0)) {
+            // A mark was faster than the table: only the number was missing.
+            self.removals.insert(view.removal);
+            self.unnumbered = self.unnumbered.saturating_sub(1);
+            return;
+        }
+        self.admit_view(view, now, out);
+        self.close(view, now, out);
+    }
+
+    /// A mark of an append.
+    pub fn append_marked(
+        &mut self,
+        record: &inflightd_abi::record::Append,
+        table: Option<&Table<'_>>,
+        out: &mut Out<'_>,
+    ) {
+        let (seq, marked_at) = (Seq(record.seq), Nanos(record.head.at));
+        let view = match table.map(|table| self.entry_of(table, seq)) {
+            Some(Entry::Here(view)) => Some(view),
+            _ => None,
+        };
+        if view.as_ref().is_some_and(|view| view.room != record.room) {
+            self.tally.disagreements += 1;
+        }
+        let rid = inflightd_abi::record::text(&record.rid);
+        let newcomer = Newcomer {
+            at: view.as_ref().map_or(marked_at, |view| Nanos(view.appended_at).min(marked_at)),
+            seq,
+            room: view.as_ref().map_or(record.room, |view| view.room),
+            expected: view.as_ref().map_or(record.expected, |view| view.expected),
+            view: view.as_deref(),
+            rid: String::from_utf8_lossy(rid).into_owned(),
+        };
+        self.admit(newcomer, out);
+    }
+
+    /// Whether `seq` is in the queue; an append whose mark was lost is made up for.
+    fn is_open(
+        &mut self,
+        seq: Seq,
+        at: Nanos,
+        table: Option<&Table<'_>>,
+        out: &mut Out<'_>,
+    ) -> bool {
+        if self.open.contains_key(&seq) {
+            return true;
+        }
+        let admitted = match table.map(|table| self.entry_of(table, seq)) {
+            Some(Entry::Here(view)) if view.state == State::Open => self.admit_view(&view, at, out),
+            _ => false,
+        };
+        self.tally.unplaced += u64::from(!admitted);
+        admitted
+    }
+
+    /// A mark about an open room that carries nothing but a fact.
+    pub fn room_marked(
+        &mut self,
+        at: Nanos,
+        seq: Seq,
+        fact: Fact,
+        table: Option<&Table<'_>>,
+        out: &mut Out<'_>,
+    ) {
+        if self.is_open(seq, at, table, out) {
+            self.tell(out, at, fact);
+        }
+    }
+
+    /// A thread begins (`Some`) or ends (`None`) its work for a room.
+    pub fn serve_marked(
+        &mut self,
+        at: Nanos,
+        tid: Tid,
+        seq: Option<Seq>,
+        table: Option<&Table<'_>>,
+        out: &mut Out<'_>,
+    ) {
+        if self.serving.len() < table::THREADS_MAX || self.serving.contains_key(&tid) {
+            self.serving.insert(tid, seq);
+        }
+        match seq {
+            Some(seq) => self.room_marked(at, seq, Fact::Serve(tid, seq), table, out),
+            None => self.tell(out, at, Fact::ServeEnd(tid)),
+        }
+    }
+
+    /// A mark of a removal.
+    pub fn remove_marked(
+        &mut self,
+        at: Nanos,
+        seq: Seq,
+        marked: Outcome,
+        table: Option<&Table<'_>>,
+        out: &mut Out<'_>,
+    ) {
+        if !self.is_open(seq, at, table, out) {
+            return;
+        }
+        match table.map(|table| self.entry_of(table, seq)) {
+            Some(Entry::Here(view)) if view.state == State::Closed => {
+                self.tally.disagreements += u64::from(outcome(view.outcome) != marked);
+                self.close(&view, at.max(Nanos(view.removed_at)), out);
+            }
+            // The table wins: when it closes the entry, a scan sees it.
+            Some(Entry::Here(_) | Entry::Torn) => self.tally.disagreements += 1,
+            Some(Entry::Evicted) | None => {
+                self.unnumbered += u64::from(tabled(seq).is_some());
+                self.finish(seq, at, marked, out);
+            }
+        }
+    }
+
+    /// Takes what the threads are doing from the table: at discovery, and after marks were lost.
+    ///
+    /// `threads` gives a thread's id in the host's namespace by the one in the worker's own; a
+    /// thread that is not in it is not the worker's.
+    pub fn scan_threads(
+        &mut self,
+        table: &Table<'_>,
+        now: Nanos,
+        threads: &BTreeMap<u32, u32>,
+        out: &mut Out<'_>,
+    ) {
+        for slot in 0..table.geometry().threads {
+            let Some(serving) = table.serving(slot) else {
+                continue;
+            };
+            let Some(tid) = threads.get(&serving.tid).copied().map(Tid) else {
+                continue;
+            };
+            let seq = serving.seq.map(|seq| Seq(seq.0));
+            if self.serving.get(&tid) != Some(&seq) {
+                let at = seq.map_or(now, |_| Nanos(serving.since).min(now));
+                self.serve_marked(at, tid, seq, Some(table), out);
+            }
+        }
+    }
+
+    /// A thread of the worker's process ended. Returns whether it had worked for this worker.
+    pub fn thread_ended(&mut self, at: Nanos, tid: Tid, out: &mut Out<'_>) -> bool {
+        let served = self.serving.remove(&tid).is_some();
+        if served {
+            self.tell(out, at, Fact::ThreadExit(tid));
+        }
+        served
+    }
+}
+
+enum Entry {
+    Here(Box<EntryView>),
+    Evicted,
+    Torn,
+}
+
+/// The table's name of a sequence that has an entry.
+const fn tabled(seq: Seq) -> Option<table::Seq> {
+    let seq = table::Seq(seq.0);
+    match seq.slot() {
+        Some(_) => Some(seq),
+        None => None,
+    }
+}
+
+fn counts(view: &EntryView, now: Nanos) -> Counts {
+    let moment = |at: Option<u64>| at.map(|at| Nanos(at).min(now));
+    Counts {
+        phase: phase(view.phase),
+        posts: view.posts,
+        posted_bytes: view.posted_bytes,
+        dones: view.dones,
+        done_bytes: view.done_bytes,
+        failures: view.failures,
+        first_post: moment(view.first_post_at),
+        last_done: moment(view.last_done_at),
+    }
+}
+
+/// The table's phase as the core's.
+pub const fn phase(phase: table::Phase) -> Phase {
+    match phase {
+        table::Phase::None => Phase::None,
+        table::Phase::Parked => Phase::Parked,
+        table::Phase::PeersReady => Phase::PeersReady,
+        table::Phase::Transferring => Phase::Transferring,
+        table::Phase::Failed => Phase::Failed,
+    }
+}
+
+/// The table's outcome as the core's.
+pub const fn outcome(outcome: table::Outcome) -> Outcome {
+    match outcome {
+        table::Outcome::Unknown => Outcome::Unknown,
+        table::Outcome::Success => Outcome::Success,
+        table::Outcome::Failed => Outcome::Failed,
+        table::Outcome::Aborted => Outcome::Aborted,
+        table::Outcome::Requeued => Outcome::Requeued,
+        table::Outcome::Superseded => Outcome::Superseded,
+    }
+}
