@@ -15,7 +15,7 @@ import time
 
 import numpy
 
-from lines import commands, say, serve
+from lines import commands, die_with_runner, say, serve
 from node import Node, open_hook, pattern
 
 SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
@@ -79,6 +79,7 @@ def beat_forever(decode):
 
 
 def main():
+    die_with_runner()
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--memory", type=int, default=256 << 20, help="bytes")

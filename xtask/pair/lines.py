@@ -4,7 +4,9 @@ Every event carries `at`, CLOCK_MONOTONIC in nanoseconds: the clock that the cas
 runner reads too, so an injection made here and a verdict seen there compare.
 """
 
+import ctypes
 import json
+import signal
 import sys
 import threading
 import time
@@ -18,6 +20,13 @@ def say(event, **fields):
     with _lock:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
+
+
+def die_with_runner():
+    """End with the runner that started this process, however it ends: a stopped process
+    would otherwise stay for ever."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
 
 
 def commands():

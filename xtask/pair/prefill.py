@@ -12,7 +12,7 @@ import os
 import queue
 import threading
 
-from lines import commands, say, serve
+from lines import commands, die_with_runner, say, serve
 from node import Node, open_hook
 from transfer import Shard
 
@@ -114,6 +114,7 @@ class Prefill:
 
 
 def main():
+    die_with_runner()
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--memory", type=int, default=256 << 20, help="bytes")
