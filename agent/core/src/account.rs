@@ -1,5 +1,6 @@
 //! One room's account, and the transfers posted for it.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::fact::{Append, Counts, Handle, Peer, Room, Seq, Tid};
@@ -25,6 +26,9 @@ pub(crate) enum Progress {
     Abandoned,
 }
 
+/// Most flushes of one transfer that are followed; one per endpoint that it uses is issued.
+pub(crate) const PENDING_MAX: usize = 64;
+
 /// A transfer by its handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
@@ -33,8 +37,8 @@ pub(crate) struct Transfer {
     pub(crate) bytes: Option<u64>,
     pub(crate) posted_at: Nanos,
     pub(crate) ep: Option<u64>,
-    /// Flushes issued for it that have not completed.
-    pub(crate) pending: u32,
+    /// Requests of flushes issued for it that have not completed, at most [`PENDING_MAX`].
+    pub(crate) pending: Vec<u64>,
     /// Flushes issued for it.
     pub(crate) flushes: u32,
     /// The post has returned: no further flush will be issued.
@@ -48,8 +52,8 @@ impl Transfer {
     }
 
     /// Whether every flush has completed: all bytes have arrived.
-    pub(crate) const fn is_flushed(&self) -> bool {
-        self.returned && self.flushes > 0 && self.pending == 0
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.returned && self.flushes > 0 && self.pending.is_empty()
     }
 }
 
@@ -79,7 +83,7 @@ pub(crate) struct Account {
     /// When the table was last read.
     pub(crate) read_at: Nanos,
     /// Handles posted for it that are not released yet.
-    pub(crate) handles: Vec<Handle>,
+    pub(crate) handles: BTreeSet<Handle>,
     /// Bytes in transfers that were seen posted, and seen complete.
     pub(crate) seen: Bytes,
     /// Of `counts.done_bytes` and `seen.completed`, what was credited to the peers.
@@ -111,7 +115,7 @@ impl Account {
             counts: Counts::default(),
             marks: Counts::default(),
             read_at: Nanos::ZERO,
-            handles: Vec::new(),
+            handles: BTreeSet::new(),
             seen: Bytes::default(),
             credited: 0,
             transfers_seen: 0,

@@ -1,6 +1,6 @@
 //! One worker's book: its rooms, threads, transfers, peers and what is seen of it.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::account::Account;
@@ -8,6 +8,7 @@ use crate::coverage::{Coverage, Source};
 use crate::fact::{Append, Counts, Handle, Life, Meter, Peer, Phase, Seq, Tid};
 use crate::flush::Flushes;
 use crate::judge::{Ahead, Case, PeerCase};
+use crate::ledger::Kept;
 use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::wire::{Moved, PeerBook};
@@ -25,6 +26,10 @@ const THREADS_MAX: usize = 4096;
 const TRANSFERS_MAX: usize = 16_384;
 /// Most peers of one worker; the victim is the one with the lowest number.
 const PEERS_MAX: usize = 4096;
+
+/// Most rooms that are counted ahead of one: the judge must stay cheap with thousands behind one
+/// head.
+const AHEAD_MAX: usize = 100;
 
 /// What a thread is doing.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,6 +49,7 @@ pub(crate) struct Book {
     pub(crate) misfits: u64,
     threads: BTreeMap<Tid, Thread>,
     transfers: BTreeMap<Handle, Transfer>,
+    by_post: BTreeSet<(Nanos, Handle)>,
     peers: BTreeMap<Peer, PeerBook>,
     flushes: Flushes,
 }
@@ -51,15 +57,18 @@ pub(crate) struct Book {
 impl Book {
     /// Takes a room in. `false` when it was already there.
     pub(crate) fn append(&mut self, at: Nanos, seen_at: Nanos, append: &Append) -> bool {
-        if let Some(account) = self.accounts.get_mut(&append.seq) {
-            account.describe(append);
-            return false;
+        let known = self.accounts.get_mut(&append.seq);
+        let new = known.is_none();
+        match known {
+            Some(account) => account.describe(append),
+            None => {
+                self.accounts.insert(append.seq, Account::new(at, seen_at, append));
+            }
         }
-        self.accounts.insert(append.seq, Account::new(at, seen_at, append));
         for peer in &append.peers {
-            self.peer(*peer);
+            self.peer(*peer).rooms.insert(append.seq);
         }
-        true
+        new
     }
 
     /// The room that has to go when one more comes in.
@@ -163,6 +172,9 @@ impl Book {
                 transfer.seq = None;
             }
         }
+        for peer in &account.peers {
+            self.peer(*peer).rooms.remove(&seq);
+        }
         Some(account)
     }
 
@@ -203,17 +215,21 @@ impl Book {
         }
     }
 
+    fn rooms_with(&self, peer: Peer) -> impl Iterator<Item = &Account> + '_ {
+        let rooms = self.peers.get(&peer).into_iter().flat_map(|book| &book.rooms);
+        rooms.filter_map(|seq| self.accounts.get(seq))
+    }
+
     /// Rooms that have a transfer open to the peer, or may have one that was not seen.
     fn rooms_open_to(&self, peer: Peer) -> impl Iterator<Item = &Account> + '_ {
-        self.accounts.values().filter(move |account| {
-            account.peers.contains(&peer)
-                && (account.calls_open() > 0
-                    || self.open_transfers(account).any(|t| t.peer.is_none_or(|p| p == peer)))
+        self.rooms_with(peer).filter(move |account| {
+            account.calls_open() > 0
+                || self.open_transfers(account).any(|t| t.peer.is_none_or(|p| p == peer))
         })
     }
 
     fn transfer_open_to(&self, peer: Peer) -> bool {
-        self.transfers.values().any(|transfer| transfer.is_open() && transfer.peer == Some(peer))
+        self.peers.get(&peer).is_some_and(|book| !book.open.is_empty())
     }
 
     fn open_transfers<'a>(&'a self, account: &'a Account) -> impl Iterator<Item = &'a Transfer> {
@@ -264,7 +280,7 @@ impl Book {
             peers: account
                 .peers
                 .iter()
-                .map(|peer| self.peer_case(*peer, account, first_post, policy))
+                .map(|peer| self.peer_case(*peer, first_post, policy))
                 .collect(),
             peers_whole: account.peers_whole,
             ahead: self.ahead(account),
@@ -280,7 +296,7 @@ impl Book {
         if completions && !posted_unseen { by_handle } else { by_handle.max(account.calls_open()) }
     }
 
-    fn peer_case(&self, peer: Peer, of: &Account, first_post: Nanos, policy: &Policy) -> PeerCase {
+    fn peer_case(&self, peer: Peer, first_post: Nanos, policy: &Policy) -> PeerCase {
         let unseen = PeerBook::default();
         let book = self.peers.get(&peer).unwrap_or(&unseen);
         PeerCase {
@@ -289,39 +305,39 @@ impl Book {
             meter: book.meter,
             growth_at: book.growth_at,
             moved: match book.moved(first_post, policy) {
-                Moved::Bytes(bytes) => {
-                    Moved::Bytes(bytes.saturating_sub(self.bytes_ahead(peer, of, first_post)))
-                }
+                Moved::Bytes(bytes) => Moved::Bytes(book.left_for(bytes, first_post)),
                 other => other,
             },
         }
     }
 
-    /// Open bytes to the peer that were posted before this room's: a connection delivers in
-    /// order, so what arrived was theirs first.
-    fn bytes_ahead(&self, peer: Peer, of: &Account, first_post: Nanos) -> u64 {
-        self.transfers
-            .values()
-            .filter(|t| t.is_open() && t.peer == Some(peer) && t.seq != Some(of.seq))
-            .filter(|t| t.posted_at < first_post)
-            .filter_map(|t| t.bytes)
-            .sum()
+    /// Rooms to one of the same peers that came first and have something open or being served;
+    /// at most [`AHEAD_MAX`] are counted.
+    fn ahead(&self, of: &Account) -> Option<Ahead> {
+        let peers = of.peers.iter().filter_map(|peer| self.peers.get(peer));
+        let before = peers.flat_map(|book| book.rooms.range(..of.seq));
+        let busy = |account: &&Account| account.serving.is_some() || account.posts() > 0;
+        let busy = before.filter_map(|seq| self.accounts.get(seq)).filter(busy).take(AHEAD_MAX);
+        let first = |ahead: Option<Ahead>, account: &Account| {
+            let (rooms, since) = ahead.map_or((0, account.appended_at), |a| (a.rooms, a.since));
+            Some(Ahead { rooms: rooms + 1, since: since.min(account.appended_at) })
+        };
+        busy.fold(None, first)
     }
 
-    /// Rooms to one of the same peers that came first and have something open or being served.
-    fn ahead(&self, of: &Account) -> Option<Ahead> {
-        let first = |account: &&Account| {
-            account.peers.iter().any(|peer| of.peers.contains(peer))
-                && (account.serving.is_some() || account.posts() > 0)
-        };
-        let before = || self.accounts.range(..of.seq).map(|(_, account)| account).filter(first);
-        let since = before().next()?.appended_at;
-        Some(Ahead { rooms: before().count() as u64, since })
+    /// How much is kept.
+    pub(crate) fn kept(&self) -> Kept {
+        Kept {
+            rooms: self.accounts.len(),
+            transfers: self.transfers.len(),
+            flushes: self.flushes.len(),
+            threads: self.threads.len(),
+            peers: self.peers.len(),
+        }
     }
 
     /// The rooms that have this peer.
     pub(crate) fn rooms_of(&self, peer: Peer) -> Vec<Seq> {
-        let of = self.accounts.values().filter(|account| account.peers.contains(&peer));
-        of.map(|account| account.seq).collect()
+        self.rooms_with(peer).map(|account| account.seq).collect()
     }
 }

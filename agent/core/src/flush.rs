@@ -86,9 +86,13 @@ impl Flushes {
         Some(request)
     }
 
-    /// The transfer has ended otherwise: its flushes are nobody's any more.
-    pub(crate) fn forget(&mut self, handle: Handle) {
-        self.open.retain(|_, of| *of != handle);
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// The transfer has ended otherwise: its flush is nobody's any more.
+    pub(crate) fn forget(&mut self, request: u64) {
+        self.open.remove(&request);
     }
 }
 

@@ -17,8 +17,10 @@ pub use crate::wire::Moved;
 
 mod cause;
 
-/// How soon a room is looked at again that is past its deadline.
+/// How soon a room is looked at again that is past its deadline and not told yet.
 pub(crate) const LOOK_AGAIN: Nanos = Nanos::from_millis(200);
+/// How soon a room is looked at again that was told: hard evidence does not wait for it.
+pub(crate) const LOOK_AT_TOLD: Nanos = Nanos::from_secs(1);
 
 /// What is known of one peer of the room.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +40,7 @@ pub struct PeerCase {
 /// Rooms of the same worker that came first and are still open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// How many.
+    /// How many; 100 stands for "100 or more".
     pub rooms: u64,
     /// When the first of them was appended.
     pub since: Nanos,

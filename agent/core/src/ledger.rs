@@ -18,6 +18,32 @@ use crate::verdict::{Appended, Clear, ClearReason, Dwell, Output, Tier, Verdict}
 /// Most workers at a time; facts of further ones are counted as misfits.
 pub const WORKERS_MAX: usize = 1024;
 
+/// How much a ledger keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// Open rooms.
+    pub rooms: usize,
+    /// Transfers whose handle was not released.
+    pub transfers: usize,
+    /// Flushes that have not completed.
+    pub flushes: usize,
+    /// Threads that have served or posted.
+    pub threads: usize,
+    /// Peers.
+    pub peers: usize,
+}
+
+impl Kept {
+    const fn with(mut self, other: Self) -> Self {
+        self.rooms += other.rooms;
+        self.transfers += other.transfers;
+        self.flushes += other.flushes;
+        self.threads += other.threads;
+        self.peers += other.peers;
+        self
+    }
+}
+
 /// The machine: facts in, outputs out.
 #[derive(Debug)]
 pub struct Ledger {
@@ -210,7 +236,7 @@ impl Ledger {
             Judgement::Found(found) => {
                 let verdict = verdict(now, worker, account, book, case.arrived(), found);
                 self.tell(verdict);
-                now.plus(judge::LOOK_AGAIN)
+                now.plus(judge::LOOK_AT_TOLD)
             }
         };
         self.schedule(worker, seq, next);
@@ -311,6 +337,11 @@ impl Ledger {
     /// Facts that fitted nothing so far.
     pub fn misfits(&self) -> u64 {
         self.books.values().fold(self.misfits, |sum, book| sum + book.misfits)
+    }
+
+    /// How much is kept, over all workers.
+    pub fn kept(&self) -> Kept {
+        self.books.values().fold(Kept::default(), |sum, book| sum.with(book.kept()))
     }
 
     /// Open rooms of all workers.

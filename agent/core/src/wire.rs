@@ -1,7 +1,9 @@
 //! What is known of one peer: its process, its connections, and how many of the bytes that it
 //! has taken belong to transfers that are still open.
 
-use crate::fact::{Life, Meter};
+use alloc::collections::{BTreeMap, BTreeSet};
+
+use crate::fact::{Handle, Life, Meter, Seq};
 use crate::policy::Policy;
 use crate::time::Nanos;
 
@@ -48,6 +50,10 @@ pub(crate) struct PeerBook {
     pub(crate) meter: Option<(Nanos, Meter)>,
     /// When the peer last took payload, by its meter.
     pub(crate) growth_at: Option<Nanos>,
+    /// Open rooms that have this peer.
+    pub(crate) rooms: BTreeSet<Seq>,
+    /// Open transfers to it, by the time of their post, with their bytes.
+    pub(crate) open: BTreeMap<(Nanos, Handle), u64>,
     base: Option<Base>,
     /// Bytes of transfers to this peer that have completed since the agent came.
     completed: u64,
@@ -67,6 +73,8 @@ impl Default for PeerBook {
             life_at: Nanos::ZERO,
             meter: None,
             growth_at: None,
+            rooms: BTreeSet::new(),
+            open: BTreeMap::new(),
             base: None,
             completed: 0,
             completed_at: Nanos::ZERO,
@@ -148,6 +156,19 @@ impl PeerBook {
             return Moved::Some;
         }
         self.answered(&meter, first_post, policy)
+    }
+
+    /// Of `moved` bytes, what is left when the transfers posted before `first_post` have theirs: a
+    /// connection delivers in order.
+    pub(crate) fn left_for(&self, moved: u64, first_post: Nanos) -> u64 {
+        let mut left = moved;
+        for ((posted_at, _), bytes) in &self.open {
+            if left == 0 || *posted_at >= first_post {
+                break;
+            }
+            left = left.saturating_sub(*bytes);
+        }
+        left
     }
 
     /// What the far application's answers say where its end cannot be seen.

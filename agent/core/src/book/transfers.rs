@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Book, TRANSFERS_MAX};
-use crate::account::{Failure, Progress, Transfer};
+use crate::account::{Failure, PENDING_MAX, Progress, Transfer};
 use crate::fact::{Handle, Peer, Seq, Tid};
 use crate::flush::Completed;
 use crate::time::Nanos;
@@ -34,21 +34,27 @@ impl Book {
             bytes,
             posted_at: at,
             ep: None,
-            pending: 0,
+            pending: Vec::new(),
             flushes: 0,
             returned: false,
             progress: Progress::Open,
         };
         self.transfers.insert(handle, transfer);
+        self.by_post.insert((at, handle));
+        if let Some(peer) = peer {
+            self.peer(peer).open.insert((at, handle), bytes.unwrap_or(0));
+        }
         let Some(account) = seq.and_then(|seq| self.accounts.get_mut(&seq)) else {
             return;
         };
-        account.handles.push(handle);
+        account.handles.insert(handle);
         account.transfers_seen += 1;
         account.seen.posted = account.seen.posted.saturating_add(bytes.unwrap_or(0));
         account.post(at);
         if let Some(peer) = peer.filter(|peer| !account.peers.contains(peer)) {
             account.peers.push(peer);
+            let seq = account.seq;
+            self.peer(peer).rooms.insert(seq);
         }
     }
 
@@ -56,20 +62,23 @@ impl Book {
         if self.transfers.len() < TRANSFERS_MAX {
             return;
         }
-        let oldest = self.transfers.iter().min_by_key(|(_, transfer)| transfer.posted_at);
-        if let Some(handle) = oldest.map(|(handle, _)| *handle) {
+        if let Some((_, handle)) = self.by_post.first().copied() {
             self.forget(handle);
         }
     }
 
     /// Takes a handle out of the book and out of its room.
     fn forget(&mut self, handle: Handle) {
-        self.flushes.forget(handle);
-        let Some(transfer) = self.transfers.remove(&handle) else {
-            return;
-        };
+        let Some(transfer) = self.transfers.remove(&handle) else { return };
+        self.by_post.remove(&(transfer.posted_at, handle));
+        for request in transfer.pending {
+            self.flushes.forget(request);
+        }
         if let Some(account) = transfer.seq.and_then(|seq| self.accounts.get_mut(&seq)) {
-            account.handles.retain(|held| *held != handle);
+            account.handles.remove(&handle);
+        }
+        if let Some(peer) = transfer.peer {
+            self.peer(peer).open.remove(&(transfer.posted_at, handle));
         }
     }
 
@@ -138,21 +147,23 @@ impl Book {
             let code = i32::try_from(request.cast_signed()).unwrap_or(i32::MIN);
             return self.fail(handle, Failure { at, code });
         }
-        transfer.pending += 1;
+        if transfer.pending.len() < PENDING_MAX {
+            transfer.pending.push(request);
+        }
         let posted_at = transfer.posted_at;
         let early = self.flushes.issue(request, handle, posted_at)?;
-        self.flushed(handle, early)
+        self.flushed(handle, request, early)
     }
 
     /// A flush completed inside the library.
     pub(crate) fn flush_done(&mut self, completion: u64, done: Completed) -> Option<Seq> {
-        let (_, handle) = self.flushes.complete(completion, done)?;
-        self.flushed(handle, done)
+        let (request, handle) = self.flushes.complete(completion, done)?;
+        self.flushed(handle, request, done)
     }
 
-    fn flushed(&mut self, handle: Handle, done: Completed) -> Option<Seq> {
+    fn flushed(&mut self, handle: Handle, request: u64, done: Completed) -> Option<Seq> {
         let transfer = self.transfers.get_mut(&handle)?;
-        transfer.pending = transfer.pending.saturating_sub(1);
+        transfer.pending.retain(|pending| *pending != request);
         let flushed = transfer.is_flushed();
         match done.status {
             // The callback runs on errors as well.
@@ -202,6 +213,10 @@ impl Book {
         let transfer = self.transfers.get_mut(&handle).filter(|transfer| transfer.is_open())?;
         transfer.progress = how;
         let (seq, peer, bytes) = (transfer.seq, transfer.peer, transfer.bytes.unwrap_or(0));
+        let posted_at = transfer.posted_at;
+        if let Some(peer) = peer {
+            self.peer(peer).open.remove(&(posted_at, handle));
+        }
         if how != Progress::Complete {
             return seq;
         }

@@ -1,0 +1,162 @@
+//! What holds for every script of facts.
+
+#![expect(clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Way, alerts, any_story, drive, events, healthy_story};
+use inflightd_capture::{Input, parse_input, write_input};
+use inflightd_core::coverage::{Reason, Sight, Source};
+use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy};
+use proptest::prelude::*;
+
+fn bare(events: &[(Way, Event)]) -> Vec<Event> {
+    events.iter().map(|(_, event)| event.clone()).collect()
+}
+
+fn through_text(event: &Event) -> Event {
+    let mut line = String::new();
+    write_input(&mut line, &Input::Event(event.clone()));
+    match parse_input(&line) {
+        Ok(Some(Input::Event(event))) => event,
+        other => panic!("{line} became {other:?}"),
+    }
+}
+
+/// The script without the ring records that `lost` names; each gap is told when the next ring
+/// record comes through, as the daemon does.
+fn with_losses(events: &[(Way, Event)], lost: &[bool], table: bool) -> Vec<Event> {
+    let mut kept = Vec::new();
+    let mut gap = 0;
+    let mut lost = lost.iter().copied().cycle();
+    for (way, event) in events {
+        let readable = table || !matches!(event.fact, Fact::Entry(..) | Fact::Remove(..));
+        match way {
+            Way::Ring if lost.next() == Some(true) => gap += 1,
+            Way::Reading if !readable => {}
+            _ => {
+                if gap > 0 {
+                    for source in [Source::Marks, Source::Transfers, Source::Completions] {
+                        kept.push(Event { fact: Fact::Lose(source, gap), ..event.clone() });
+                    }
+                    gap = 0;
+                }
+                kept.push(event.clone());
+            }
+        }
+    }
+    kept
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// The same inputs give the same outputs, also by way of a capture's text.
+    #[test]
+    fn replay_is_equal(stories in prop::collection::vec(any_story(), 1..6)) {
+        let script = bare(&events(&stories));
+        let copied: Vec<Event> = script.iter().map(through_text).collect();
+        prop_assert_eq!(drive(&script, &[]).1, drive(&copied, &[]).1);
+    }
+
+    /// Ticks before the deadline change nothing.
+    #[test]
+    fn spurious_ticks_are_silent(
+        stories in prop::collection::vec(any_story(), 1..6),
+        spurious in prop::collection::vec(0..200_000_u64, 0..200),
+    ) {
+        let script = bare(&events(&stories));
+        let mut spurious: Vec<Nanos> = spurious.into_iter().map(Nanos::from_millis).collect();
+        spurious.sort();
+        prop_assert_eq!(drive(&script, &[]).1, drive(&script, &spurious).1);
+    }
+
+    /// Each append ends in exactly one stay or is still open, whatever is lost.
+    #[test]
+    fn every_append_is_closed_once_or_open(
+        stories in prop::collection::vec(any_story(), 1..8),
+        lost in prop::collection::vec(any::<bool>(), 1..50),
+    ) {
+        let script = with_losses(&events(&stories), &lost, true);
+        let (ledger, outputs) = drive(&script, &[]);
+        let mut balance = BTreeMap::new();
+        for output in &outputs {
+            match output {
+                Output::Append(append) => *balance.entry(append.seq).or_insert(0) += 1,
+                Output::Dwell(dwell) => *balance.entry(dwell.seq).or_insert(0) -= 1,
+                _ => {}
+            }
+        }
+        prop_assert!(balance.values().all(|open| *open == 0 || *open == 1), "{:?}", balance);
+        prop_assert_eq!(balance.values().sum::<i32>(), i32::try_from(ledger.open_rooms()).unwrap());
+        let stuck = stories.iter().filter(|s| s.post_after.is_none() || s.lasts.is_none()).count();
+        prop_assert_eq!(ledger.open_rooms(), stuck, "what was removed is closed");
+    }
+
+    /// A healthy world, however slow, makes no alert.
+    #[test]
+    fn healthy_rooms_are_never_accused(stories in prop::collection::vec(healthy_story(), 1..8)) {
+        let (_, outputs) = drive(&bare(&events(&stories)), &[]);
+        prop_assert!(alerts(&outputs).is_empty(), "{:#?}", alerts(&outputs));
+    }
+
+    /// Losing ring records never makes an accusation: the table is read again.
+    #[test]
+    fn loss_never_accuses(
+        stories in prop::collection::vec(healthy_story(), 1..6),
+        lost in prop::collection::vec(any::<bool>(), 1..50),
+    ) {
+        let script = with_losses(&events(&stories), &lost, true);
+        let (_, outputs) = drive(&script, &[]);
+        prop_assert!(alerts(&outputs).is_empty(), "{:#?}", alerts(&outputs));
+    }
+
+    /// Nor where there is no table: then nothing is known after a loss.
+    #[test]
+    fn loss_without_a_table_never_accuses(
+        stories in prop::collection::vec(healthy_story(), 1..6),
+        lost in prop::collection::vec(any::<bool>(), 1..50),
+    ) {
+        let mut script = with_losses(&events(&stories), &lost, false);
+        for event in &mut script {
+            if let Fact::Cover(source @ Source::Table, _) = event.fact {
+                event.fact = Fact::Cover(source, Sight::Blind(Reason::AbiMismatch));
+            }
+        }
+        let (_, outputs) = drive(&script, &[]);
+        prop_assert!(alerts(&outputs).is_empty(), "{:#?}", alerts(&outputs));
+    }
+
+    /// A room that is stuck is told of, once, and stays told.
+    #[test]
+    fn a_stuck_room_is_told_once(mut story in any_story(), posted in any::<bool>()) {
+        story.lasts = None;
+        story.post_after = posted.then_some(story.post_after.unwrap_or(5));
+        let (_, outputs) = drive(&bare(&events(&[story])), &[]);
+        prop_assert_eq!(alerts(&outputs).len(), 1, "{:#?}", outputs);
+    }
+
+    /// Facts without sense break nothing, and what is kept of them is bounded.
+    #[test]
+    fn nonsense_is_counted_and_bounded(
+        stories in prop::collection::vec(any_story(), 1..5),
+        order in any::<u64>(),
+    ) {
+        let mut script = bare(&events(&stories));
+        let len = script.len() as u64;
+        // Each event in a place where it does not belong.
+        for index in 0..script.len() {
+            let other = (order.wrapping_mul(index as u64 + 1) >> 7) % len;
+            script.swap(index, usize::try_from(other).unwrap());
+        }
+        let mut ledger = Ledger::new(Policy::DEFAULT);
+        for event in &script {
+            ledger.observe(event);
+            ledger.tick(event.at);
+            while ledger.poll().is_some() {}
+        }
+        prop_assert!(ledger.open_rooms() <= stories.len());
+    }
+}
