@@ -103,10 +103,7 @@ fn build(out: &Path) -> Result<PathBuf, String> {
     if !output.status.success() {
         let told = String::from_utf8_lossy(&output.stderr);
         let said = told.find("error").map_or("", |start| &told[start..]);
-        return Err(format!(
-            "the eBPF programs do not build ({}):\n{said}",
-            output.status
-        ));
+        return Err(format!("the eBPF programs do not build ({}):\n{said}", output.status));
     }
     Ok(target.join(TARGET).join("release").join(BINARY))
 }
@@ -157,26 +154,19 @@ fn has_core(rustc: &str) -> bool {
 fn has_nightly_source() -> bool {
     printed(Command::new("rustup").args(["run", "nightly", "rustc", "--print", "sysroot"]))
         .is_some_and(|root| {
-            Path::new(&root)
-                .join("lib/rustlib/src/rust/library/core/src/lib.rs")
-                .is_file()
+            Path::new(&root).join("lib/rustlib/src/rust/library/core/src/lib.rs").is_file()
         })
 }
 
 /// The one line that a command prints; `None` where it is not there or fails.
 fn printed(command: &mut Command) -> Option<String> {
     let output = isolate(command).output().ok()?;
-    output
-        .status
-        .success()
-        .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 /// Leaves a command only the part of the environment that does not describe this build.
 fn isolate(command: &mut Command) -> &mut Command {
-    command
-        .env_clear()
-        .env("PATH", env::var_os("PATH").unwrap_or_default());
+    command.env_clear().env("PATH", env::var_os("PATH").unwrap_or_default());
     for name in INHERITED {
         if let Some(value) = env::var_os(name) {
             command.env(name, value);
@@ -194,9 +184,7 @@ fn command(route: &Route, path: &[PathBuf], target: &Path) -> Command {
     isolate(&mut command);
     match route {
         // The variable lets a stable compiler use the unstable features of aya-ebpf.
-        Route::Debian => command
-            .env("RUSTC", DEBIAN_RUSTC)
-            .env("RUSTC_BOOTSTRAP", "1"),
+        Route::Debian => command.env("RUSTC", DEBIAN_RUSTC).env("RUSTC_BOOTSTRAP", "1"),
         Route::Nightly => command.args(["run", "nightly", "cargo"]),
     };
     let arch = env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_else(|_| "x86_64".to_owned());

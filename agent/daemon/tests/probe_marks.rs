@@ -253,3 +253,31 @@ fn debug_lines_can_be_switched_on_and_the_verifier_accepts_them() {
     assert_eq!(lines.len(), 40);
     assert_eq!(lines[1], "append worker 7 seq 1 room 4294967296");
 }
+
+/// CPU time of a mark, without and with its probe. Run by hand, on a quiet machine:
+/// `cargo test --release -p inflightd --test probe_marks cost -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn cost_of_a_mark() {
+    let _turn = turn();
+    let mut probes = load(Options { ring_bytes: 16 << 20, ..Options::default() });
+    let mut target = Target::start(&[]);
+    let mut sample = |target: &mut Target, command: &str| {
+        let mut costs: Vec<f64> = (0..15).map(|_| target.tell(command)).collect();
+        costs.sort_by(f64::total_cmp);
+        (costs[0], costs[7])
+    };
+    let bare = sample(&mut target, "phase 20000");
+    assert!(probes.attach_process(target.pid()).sees(Group::Mark(Kind::Phase)));
+    let mut probed = Vec::new();
+    for _ in 0..15 {
+        probed.push(target.tell("phase 20000"));
+        let stats = probes.drain(&mut |_| {});
+        assert_eq!((stats.records, stats.lost), (20_000, 0));
+    }
+    probed.sort_by(f64::total_cmp);
+    println!(
+        "ns a mark, least and median of 15 x 20000: bare {bare:?}, probed ({}, {})",
+        probed[0], probed[7]
+    );
+}

@@ -169,6 +169,23 @@ fn tell_run(seen: &Seen, descs: u64, size: u64) {
 }
 
 #[test]
+fn a_transfer_to_itself_is_seen_like_any_other() {
+    let _turn = turn();
+    let mut probes = load(Options::default());
+    let mut alone = Peer::start("alone");
+    let pid = alone.pid();
+    assert!(probes.attach_process(pid).sees(Group::Flush));
+    alone.ask(&json!({"do": "itself"}));
+    alone.ask(&json!({"do": "run", "count": 10, "descs": 2, "size": 4096}));
+    let records = drain_until(&mut probes, |all| seen(all, pid).releases.len() == 10);
+    let seen = seen(&records, pid);
+    let pending = seen.flushes.iter().filter(|flush| flush.request != 0).count();
+    assert_eq!((seen.flushes.len(), seen.dones.len()), (10, pending));
+    let at_once = seen.returns.iter().filter(|ret| ret.status == NIXL_SUCCESS).count();
+    println!("to itself: {pending} of 10 flushes pending, {at_once} posts done at once");
+}
+
+#[test]
 fn a_killed_peer_gives_an_endpoint_error_and_its_exit() {
     let _turn = turn();
     let (mut probes, mut prefill, decode) = pair(Options::default());

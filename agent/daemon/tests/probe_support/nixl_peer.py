@@ -47,6 +47,11 @@ class Peer:
         self.remote_address = address
         return {"remote": self.remote}
 
+    def itself(self):
+        """Make this end its own far end."""
+        self.remote, self.remote_address = self.agent.name, self.address + self.memory.size // 2
+        return {"remote": self.remote}
+
     def make(self, descs, size, notif, op):
         """A request of `descs` descriptors that do not touch, `size` bytes each."""
         pick = lambda base: [(base + i * 2 * size, size, 0) for i in range(descs)]  # noqa: E731
