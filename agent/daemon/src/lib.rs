@@ -2,7 +2,7 @@
 //! the pure machine of `inflightd-core` between them.
 //!
 //! * sources: [`discover`] and [`table`] (the workers and their tables), [`probe`] through
-//!   [`hits`] (ring records), `meters` (sockets and processes);
+//!   [`hits`] (ring records), [`meters`] (sockets and processes);
 //! * [`worker`]: the table and the marks of one worker made one;
 //! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
 //! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for.
@@ -17,6 +17,7 @@ pub mod discover;
 pub mod error;
 pub mod hits;
 pub mod identity;
+pub mod meters;
 pub mod names;
 pub mod probe;
 pub mod proc;

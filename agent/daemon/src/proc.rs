@@ -22,6 +22,8 @@ pub struct Stat {
     pub start: u64,
     /// Bytes of address space (field 23); 0 for a kernel thread and for a zombie.
     pub vsize: u64,
+    /// Threads (field 20).
+    pub threads: u64,
 }
 
 impl Stat {
@@ -40,6 +42,7 @@ impl Stat {
             state: *fields.first()?.as_bytes().first()?,
             start: fields.get(19)?.parse().ok()?,
             vsize: fields.get(20)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
         })
     }
 
@@ -48,9 +51,10 @@ impl Stat {
         matches!(self.state, b'T' | b't')
     }
 
-    /// Ended and not yet reaped, or on its way.
+    /// Ended and not yet reaped, or on its way. A first thread that has ended leaves the state
+    /// of a dead process behind while others live on.
     pub const fn is_gone(&self) -> bool {
-        matches!(self.state, b'Z' | b'X' | b'x')
+        matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
     }
 }
 
@@ -93,8 +97,9 @@ fn parse_map(line: &[u8], device: (u32, u32)) -> Option<TableMap> {
     let mut fields = head.split_ascii_whitespace();
     let (range, permissions) = (fields.next()?, fields.next()?);
     let (offset, dev, inode) = (fields.next()?, fields.next()?, fields.next()?);
-    // Anything between inode and name belongs to a longer path.
-    if fields.next().is_some() || !permissions.ends_with('s') {
+    // Anything between inode and name belongs to a longer path. A worker writes its table; who
+    // only reads it is an agent.
+    if fields.next().is_some() || !permissions.starts_with("rw") || !permissions.ends_with('s') {
         return None;
     }
     let (major, minor) = dev.split_once(':')?;
@@ -198,7 +203,8 @@ mod tests {
         let private = good.replace("rw-s", "rw-p");
         let in_folder = good.replace("/memfd", "/tmp /memfd");
         let inside = good.replace("00000000", "00001000");
-        for bad in [&other_device, &private, &in_folder, &inside] {
+        let agents_view = good.replace("rw-s", "r--s");
+        for bad in [&other_device, &private, &in_folder, &inside, &agents_view] {
             assert_eq!(map(bad), None, "{bad}");
         }
         assert_eq!(map("7f00-8f00 rw-s 00000000 00:01 9 /memfd:inflight2 (deleted)"), None);

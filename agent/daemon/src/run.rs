@@ -23,6 +23,8 @@ use crate::table;
 const RING_EVERY: Nanos = Nanos::from_millis(20);
 /// How often the tables are read.
 const TABLES_EVERY: Nanos = Nanos::from_millis(500);
+/// How often meters may be due: each worker has its own rhythm.
+const METERS_EVERY: Nanos = Nanos::from_millis(250);
 /// How often workers are looked for.
 const CENSUS_EVERY: Nanos = Nanos::from_secs(1);
 
@@ -35,6 +37,8 @@ enum Wake {
     Due,
     /// The tables are to be read.
     Tables,
+    /// Connections and processes are to be looked at.
+    Meters,
     /// Workers may have come or gone.
     Census,
 }
@@ -44,18 +48,23 @@ enum Wake {
 struct Agenda {
     ring: Nanos,
     tables: Nanos,
+    meters: Nanos,
     census: Nanos,
 }
 
 impl Agenda {
     const fn from(now: Nanos) -> Self {
-        Self { ring: now, tables: now.plus(TABLES_EVERY), census: now }
+        Self { ring: now, tables: now.plus(TABLES_EVERY), meters: now, census: now }
     }
 
     /// What comes next, and when.
     fn next(&self, due: Option<Nanos>) -> (Nanos, Wake) {
-        let known =
-            [(self.census, Wake::Census), (self.tables, Wake::Tables), (self.ring, Wake::Ring)];
+        let known = [
+            (self.census, Wake::Census),
+            (self.tables, Wake::Tables),
+            (self.meters, Wake::Meters),
+            (self.ring, Wake::Ring),
+        ];
         let due = due.map(|due| (due, Wake::Due));
         let mut next = (Nanos::MAX, Wake::Ring);
         for candidate in known.into_iter().chain(due) {
@@ -71,6 +80,7 @@ impl Agenda {
         match wake {
             Wake::Ring => self.ring = now.plus(RING_EVERY),
             Wake::Tables => self.tables = now.plus(TABLES_EVERY),
+            Wake::Meters => self.meters = now.plus(METERS_EVERY),
             Wake::Census => self.census = now.plus(CENSUS_EVERY),
             Wake::Due => {}
         }
@@ -146,6 +156,7 @@ async fn serve(mut agent: Agent) -> io::Result<()> {
             Wake::Ring => agent.drain(now)?,
             Wake::Due => agent.pump(now)?,
             Wake::Tables => agent.read_tables(now)?,
+            Wake::Meters => agent.meters(now)?,
             Wake::Census => agent.census(now)?,
         }
         agenda.served(wake, now);
@@ -173,6 +184,7 @@ mod tests {
         assert_eq!(agenda.next(None), (Nanos::from_secs(1), Wake::Census));
         agenda.served(Wake::Census, Nanos::from_secs(1));
         agenda.served(Wake::Ring, Nanos::from_secs(1));
+        agenda.served(Wake::Meters, Nanos::from_secs(1));
         let due = Nanos::from_secs(1).plus(Nanos(5));
         assert_eq!(agenda.next(Some(due)), (due, Wake::Due));
         let ring = Nanos::from_millis(1020);

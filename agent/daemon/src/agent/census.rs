@@ -43,6 +43,16 @@ impl Agent {
     }
 
     fn reconcile(&mut self, read: &Read, now: Nanos) {
+        let known: Vec<Worker> = self
+            .workers
+            .values()
+            .filter(|watched| (watched.pid, watched.start) == (read.pid, read.start))
+            .map(|watched| watched.number)
+            .collect();
+        // Libraries are loaded late: what was missing may be there now.
+        for number in known {
+            self.attach(number, now);
+        }
         for map in &read.maps {
             let known = self.workers.values().any(|watched| {
                 (watched.pid, watched.start, watched.inode) == (read.pid, read.start, map.inode)
@@ -91,8 +101,7 @@ impl Agent {
     }
 
     fn found_unreadable(&mut self, read: &Read, map: &TableMap, error: &OpenError, now: Nanos) {
-        let reason = anyhow::Error::msg(chain(error));
-        tracing::warn!(pid = read.pid, error = %reason, "a worker's table cannot be read");
+        tracing::warn!(pid = read.pid, error = chain(error), "a worker's table cannot be read");
         let number = self.add(read, map.inode, About::unread(), Removals::default(), now);
         self.cover(number, Source::Table, Sight::Blind(error.reason()), now);
     }
@@ -129,6 +138,7 @@ impl Agent {
             }
         }
         self.scan(number, now, true);
+        self.read_meters(&[number], now);
     }
 
     /// Reads a worker's table; with `threads`, what its threads are doing as well.

@@ -3,6 +3,7 @@
 //! One thread does everything, so facts reach the ledger in one order, which a capture keeps.
 
 mod census;
+mod peers;
 mod records;
 
 use std::io;
@@ -12,6 +13,7 @@ use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy, Source};
 
 use census::Workers;
 pub use census::chain;
+use peers::Peers;
 
 use crate::clock::Clock;
 use crate::discover::Census;
@@ -33,6 +35,7 @@ pub struct Agent {
     ended: Vec<Watched>,
     next_worker: u32,
     hits: Hits,
+    peers: Peers,
     events: Vec<Event>,
     ledger: Ledger,
     sink: Sink,
@@ -67,6 +70,7 @@ impl Agent {
             ended: Vec::new(),
             next_worker: 0,
             hits: parts.hits,
+            peers: Peers::default(),
             events: Vec::new(),
             ledger: Ledger::new(parts.policy),
             sink: parts.sink,
@@ -87,6 +91,7 @@ impl Agent {
         if self.census.is_hinted() {
             self.look(now);
         }
+        self.meter_newcomers(now);
         self.pump(now)
     }
 
@@ -126,8 +131,6 @@ impl Agent {
         }
     }
 
-    fn peer_process_gone(&mut self, _pid: u32, _at: Nanos) {}
-
     /// Ends: what is in the ring is still told.
     pub fn finish(mut self, now: Nanos) -> io::Result<()> {
         self.drain(now)
@@ -153,6 +156,10 @@ impl Agent {
         }
         for watched in std::mem::take(&mut self.ended) {
             self.names.end_worker(watched.number);
+            self.forget_peers(watched.number, watched.pid);
+            if self.workers.values().all(|other| other.pid != watched.pid) {
+                self.hits.forget(watched.pid);
+            }
         }
         Ok(())
     }

@@ -92,7 +92,10 @@ impl Agent {
             peer,
             bytes: known.then_some(post.bytes),
         };
-        self.tell_wire(post.head.tgid, tid, at, fact);
+        let worker = self.tell_wire(post.head.tgid, tid, at, fact);
+        if let (Some(worker), Some(peer)) = (worker, peer) {
+            self.need_peer(worker, peer, at);
+        }
     }
 
     /// The worker of a mark. One that is not known yet is looked for at once.
@@ -111,16 +114,15 @@ impl Agent {
 
     /// Tells what a thread did on the wire to the worker that it works for. In a process with
     /// several workers that is the one whose rooms it has served, else the first.
-    fn tell_wire(&mut self, pid: u32, tid: Tid, at: Nanos, fact: Fact) {
+    fn tell_wire(&mut self, pid: u32, tid: Tid, at: Nanos, fact: Fact) -> Option<Worker> {
         let mut of_process = self.workers.values().filter(|watched| watched.pid == pid);
         let first = of_process.clone().next();
         let worker = of_process
             .find(|watched| watched.tracker.knows_thread(tid))
             .or(first)
-            .map(|watched| watched.number);
-        if let Some(worker) = worker {
-            self.events.push(Event { at, worker, fact });
-        }
+            .map(|watched| watched.number)?;
+        self.events.push(Event { at, worker, fact });
+        Some(worker)
     }
 
     /// Tells what happened to a process to all its workers.

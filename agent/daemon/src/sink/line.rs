@@ -405,7 +405,7 @@ fn fields(coverage: &Coverage) -> Vec<CoverageField> {
 }
 
 /// The word for an outcome.
-pub const fn outcome(outcome: Outcome) -> &'static str {
+pub(super) const fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Unknown => "unknown",
         Outcome::Success => "success",

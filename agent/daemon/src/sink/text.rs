@@ -6,7 +6,7 @@ use super::line::{Line, PeerField, WorkerField};
 use super::words;
 
 /// The line as text, without a line feed.
-pub fn render(line: &Line) -> String {
+pub(super) fn render(line: &Line) -> String {
     let time = words::time_of_day(&line.time);
     let label = match (line.kind, line.severity) {
         ("verdict", Some("alert")) => "ALERT",

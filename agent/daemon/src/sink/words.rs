@@ -6,7 +6,7 @@ use super::line::PeerField;
 use crate::clock::Clock;
 
 /// What a piece of evidence says.
-pub fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clock) -> String {
+pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clock) -> String {
     let bytes = evidence.amount.map_or_else(|| "bytes".to_owned(), size);
     let count = evidence.amount.unwrap_or(0);
     let code = evidence.code.unwrap_or(0);
@@ -46,7 +46,7 @@ pub fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clock) -> 
 }
 
 /// A peer for people.
-pub fn name(peer: &PeerField) -> String {
+pub(super) fn name(peer: &PeerField) -> String {
     match peer.pid {
         Some(pid) => format!("{} (pid {pid})", peer.value),
         None => peer.value.clone(),
@@ -54,13 +54,13 @@ pub fn name(peer: &PeerField) -> String {
 }
 
 /// `HH:MM:SS.mmm` of an RFC 3339 time.
-pub fn time_of_day(rfc3339: &str) -> String {
+pub(super) fn time_of_day(rfc3339: &str) -> String {
     rfc3339.get(11..23).unwrap_or(rfc3339).to_owned()
 }
 
 /// Bytes for people.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown: 53 bits are plenty")]
-pub fn size(bytes: u64) -> String {
+pub(super) fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     UNITS.into_iter().find(|(_, unit)| bytes >= *unit).map_or_else(
         || format!("{bytes} B"),

@@ -350,7 +350,8 @@ impl Tracker {
             Some(Entry::Here(view)) if view.state == State::Open => self.admit_view(&view, at, out),
             _ => false,
         };
-        self.tally.unplaced += u64::from(!admitted);
+        // A room whose end a scan has seen before the mark of it was read is in its place.
+        self.tally.unplaced += u64::from(!admitted && !self.finished.contains(&seq));
         admitted
     }
 

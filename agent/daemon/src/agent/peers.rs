@@ -1,0 +1,301 @@
+//! The far ends: where they are, whether they live, what reaches them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use inflightd_core::fact::{Life, Peer, Worker};
+use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
+
+use super::Agent;
+use crate::meters::{self, Lives, Sockets, Target, Wanted};
+use crate::names::PeerName;
+
+/// How often meters are read.
+const METERS_EVERY: Nanos = Nanos::from_secs(1);
+/// How often while a room is suspect.
+const SUSPECT_EVERY: Nanos = Nanos::from_millis(250);
+/// A peer is metered so long after its last room: its next one finds a baseline.
+const RECENT: Nanos = Nanos::from_secs(600);
+/// Most peers of one worker that are metered; the victim is the newcomer.
+const PEERS_MAX: usize = 1024;
+
+/// What is known of far ends.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    sockets: Sockets,
+    lives: Lives,
+    of: BTreeMap<Worker, OfWorker>,
+}
+
+/// A worker's far ends.
+#[derive(Debug, Default)]
+struct OfWorker {
+    /// When a room or a transfer last needed it.
+    needed_at: BTreeMap<Peer, Nanos>,
+    /// Those that were metered at least once.
+    metered: BTreeSet<Peer>,
+    read_at: Option<Nanos>,
+    failed: bool,
+}
+
+/// Where a peer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// A living process on this node, with its start time.
+    Process(u32, u64),
+    /// A process that was on this node.
+    Gone,
+    /// Not on this node, or claimed by several processes.
+    Unseen,
+}
+
+impl Agent {
+    /// A transfer needs this peer.
+    pub(super) fn need_peer(&mut self, worker: Worker, peer: Peer, at: Nanos) {
+        let needed = &mut self.peers.of.entry(worker).or_default().needed_at;
+        if needed.len() < PEERS_MAX || needed.contains_key(&peer) {
+            needed.insert(peer, at);
+        }
+    }
+
+    /// Notes which peers the open rooms need, and forgets those that nobody needs any more.
+    fn note_needs(&mut self, number: Worker, now: Nanos) {
+        let peers: BTreeSet<Peer> = self
+            .workers
+            .get(&number)
+            .into_iter()
+            .flat_map(|watched| watched.tracker.open().values())
+            .flat_map(|open| open.peers.iter().copied())
+            .collect();
+        for peer in peers {
+            self.need_peer(number, peer, now);
+        }
+        if let Some(of) = self.peers.of.get_mut(&number) {
+            of.needed_at.retain(|_, at| now.since(*at) < RECENT);
+        }
+    }
+
+    /// Reads the meters of the workers whose turn it is.
+    pub fn meters(&mut self, now: Nanos) -> io::Result<()> {
+        let due: Vec<Worker> = self
+            .workers
+            .values()
+            .filter(|watched| watched.mapped.is_some())
+            .map(|watched| watched.number)
+            .filter(|number| self.is_due(*number, now))
+            .collect();
+        self.read_meters(&due, now);
+        self.pump(now)
+    }
+
+    fn is_due(&self, number: Worker, now: Nanos) -> bool {
+        let read_at = self.peers.of.get(&number).and_then(|of| of.read_at);
+        let every = if self.ledger.has_suspects(number) { SUSPECT_EVERY } else { METERS_EVERY };
+        read_at.is_none_or(|at| now.since(at) >= every)
+    }
+
+    /// Reads at once where a room has a peer that was never metered: its baseline.
+    pub(super) fn meter_newcomers(&mut self, now: Nanos) {
+        let mut due = Vec::new();
+        for watched in self.workers.values().filter(|watched| watched.mapped.is_some()) {
+            let of = self.peers.of.get(&watched.number);
+            let metered = |peer: &Peer| of.is_some_and(|of| of.metered.contains(peer));
+            let mut peers = watched.tracker.open().values().flat_map(|open| &open.peers);
+            if peers.any(|peer| !metered(peer)) {
+                due.push(watched.number);
+            }
+        }
+        self.read_meters(&due, now);
+    }
+
+    pub(super) fn read_meters(&mut self, due: &[Worker], now: Nanos) {
+        if due.is_empty() {
+            return;
+        }
+        let mut wanted = Vec::new();
+        for number in due {
+            self.note_needs(*number, now);
+            self.tell_lives(*number, now);
+            wanted.extend(self.wanted(*number));
+        }
+        for (worker, reading) in self.peers.sockets.read(&wanted, now) {
+            let of = self.peers.of.entry(worker).or_default();
+            of.read_at = Some(now);
+            match reading {
+                Ok(reading) => {
+                    of.failed = false;
+                    let sight = self.connections_sight(worker, reading.lacking);
+                    self.cover(worker, Source::Connections, sight, now);
+                    for (peer, meter) in reading.meters {
+                        self.tell(worker, reading.at, Fact::Wire(peer, meter));
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut of.failed, true) {
+                        tracing::warn!(worker = worker.0, %error, "reading connections");
+                    }
+                    let sight = Sight::Blind(failure(&error));
+                    self.cover(worker, Source::Connections, sight, now);
+                }
+            }
+        }
+    }
+
+    /// The peers of a worker that can be metered: those it needs, and every worker of the other
+    /// side on this node, so that a first transfer finds a baseline.
+    fn wanted(&mut self, number: Worker) -> Option<Wanted> {
+        let watched = self.workers.get(&number)?;
+        let pid = watched.pid;
+        let neighbours = self.neighbours(number, pid);
+        let mut peers: BTreeSet<Peer> = self
+            .peers
+            .of
+            .get(&number)
+            .map(|of| of.needed_at.keys().copied().collect())
+            .unwrap_or_default();
+        for name in neighbours {
+            if peers.len() >= PEERS_MAX {
+                break;
+            }
+            peers.extend(self.names.peer(name));
+        }
+        let targets: Vec<(Peer, Target)> =
+            peers.iter().filter_map(|peer| Some((*peer, self.target(*peer)?))).collect();
+        // A peer that cannot be metered is as good as metered: it is not tried at every record.
+        self.peers.of.entry(number).or_default().metered.extend(peers);
+        Some(Wanted { worker: number, pid, peers: targets })
+    }
+
+    fn neighbours(&self, number: Worker, pid: u32) -> Vec<PeerName> {
+        let role = |worker| self.names.worker(worker).map(|name| name.about.role.as_str());
+        let own = role(number);
+        self.workers
+            .values()
+            .filter(|other| other.pid != pid && role(other.number) != own)
+            .filter_map(|other| self.names.worker(other.number))
+            .flat_map(|name| name.about.identities.iter().cloned())
+            .collect()
+    }
+
+    fn target(&self, peer: Peer) -> Option<Target> {
+        let name = self.names.peer_name(peer)?;
+        if let Some(address) = name.endpoint() {
+            return Some(Target::Address(address));
+        }
+        match self.place(name) {
+            Place::Process(pid, _) => Some(Target::Process(pid)),
+            Place::Gone => Some(Target::Gone),
+            Place::Unseen => None,
+        }
+    }
+
+    /// The process that goes by a name. A name that several living processes claim is nobody's:
+    /// a worker may lie about itself, but not so as to accuse another.
+    fn place(&self, name: &PeerName) -> Place {
+        let mut living = BTreeSet::new();
+        let mut ended = false;
+        for (number, _) in self.names.workers_named(name) {
+            match self.workers.get(&number) {
+                Some(watched) => drop(living.insert((watched.pid, watched.start))),
+                None => ended = true,
+            }
+        }
+        match (living.len(), living.first()) {
+            (1, Some((pid, start))) => Place::Process(*pid, *start),
+            (0, _) if ended => Place::Gone,
+            _ => Place::Unseen,
+        }
+    }
+
+    fn tell_lives(&mut self, number: Worker, now: Nanos) {
+        let needed: Vec<Peer> = self
+            .peers
+            .of
+            .get(&number)
+            .map(|of| of.needed_at.keys().copied().collect())
+            .unwrap_or_default();
+        let (mut seen, mut unseen) = (0_usize, 0_usize);
+        for peer in needed {
+            let place = self.names.peer_name(peer).map_or(Place::Unseen, |name| self.place(name));
+            let life = match place {
+                Place::Process(pid, start) => meters::life(pid, start),
+                Place::Gone => Life::Gone,
+                Place::Unseen => Life::Unseen,
+            };
+            if life == Life::Unseen {
+                unseen += 1
+            } else {
+                seen += 1
+            }
+            self.tell_life(number, peer, life, now);
+        }
+        self.cover(number, Source::Peers, elsewhere(seen, unseen), now);
+    }
+
+    fn tell_life(&mut self, worker: Worker, peer: Peer, life: Life, at: Nanos) {
+        if self.peers.lives.is_news(worker, peer, life, at) {
+            self.tell(worker, at, Fact::Life(peer, life));
+        }
+    }
+
+    fn connections_sight(&self, worker: Worker, lacking: bool) -> Sight {
+        if lacking {
+            return Sight::Degraded(Reason::KernelLacks);
+        }
+        let needed = self.peers.of.get(&worker).map(|of| &of.needed_at);
+        let (mut seen, mut unseen) = (0, 0);
+        for peer in needed.into_iter().flat_map(BTreeMap::keys) {
+            if self.target(*peer).is_some() { seen += 1 } else { unseen += 1 }
+        }
+        elsewhere(seen, unseen)
+    }
+
+    /// A process has ended: whoever has it as a peer hears of it, with the time of its end.
+    pub(super) fn peer_process_gone(&mut self, pid: u32, at: Nanos) {
+        let pairs: Vec<(Worker, Peer)> = self
+            .peers
+            .of
+            .iter()
+            .flat_map(|(worker, of)| of.needed_at.keys().map(|peer| (*worker, *peer)))
+            .collect();
+        for (worker, peer) in pairs {
+            let Some(name) = self.names.peer_name(peer) else {
+                continue;
+            };
+            let was_it = self
+                .names
+                .workers_named(name)
+                .next()
+                .is_some_and(|(_, worker)| worker.identity.pid == pid);
+            if was_it && self.place(name) == Place::Gone {
+                self.tell_life(worker, peer, Life::Gone, at);
+            }
+        }
+    }
+
+    /// A worker has ended: what its connections had carried is not needed any more.
+    pub(super) fn forget_peers(&mut self, worker: Worker, pid: u32) {
+        self.peers.sockets.forget(worker, pid);
+        self.peers.lives.forget(worker);
+        self.peers.of.remove(&worker);
+        let pids = self.workers.values().map(|watched| watched.pid).collect();
+        self.peers.sockets.tidy(&pids);
+    }
+}
+
+/// How well a source sees that sees some of a worker's peers.
+const fn elsewhere(seen: usize, unseen: usize) -> Sight {
+    match (seen, unseen) {
+        (_, 0) => Sight::Visible,
+        (0, _) => Sight::Blind(Reason::PeerElsewhere),
+        _ => Sight::Degraded(Reason::PeerElsewhere),
+    }
+}
+
+fn failure(error: &io::Error) -> Reason {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Reason::NotPermitted,
+        io::ErrorKind::Unsupported => Reason::KernelLacks,
+        _ => Reason::ReadFailed,
+    }
+}
