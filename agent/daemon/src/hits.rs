@@ -199,6 +199,7 @@ fn refused(problem: &AttachError) -> Reason {
 const fn reason(gap: &Gap) -> Reason {
     match gap {
         Gap::Missing(_) | Gap::Ambiguous(..) => Reason::SymbolMissing,
+        Gap::Return(_) => Reason::UnknownBuild,
         Gap::Refused(_, Refusal::Unreadable) => Reason::ReadFailed,
         Gap::Refused(..) => Reason::UnsafeOpcode,
         Gap::Attach { .. } => Reason::KernelLacks,

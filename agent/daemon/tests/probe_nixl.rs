@@ -90,7 +90,7 @@ fn one_transfer_is_seen_from_post_to_release() {
     assert!(post.head.at < ret.head.at);
 
     let flush = seen.flushes.iter().find(|flush| flush.handle == post.handle).unwrap();
-    assert!(flush.ep != 0 && post.head.at < flush.begun && flush.begun < flush.head.at);
+    assert!(flush.ep != 0 && post.head.at < flush.begun && flush.begun == flush.head.at);
     assert!(flush.head.at < ret.head.at);
 
     let release = seen.releases[0];
@@ -221,7 +221,15 @@ fn a_killed_peer_gives_an_endpoint_error_and_its_exit() {
     println!("the application saw {state}");
     prefill.ask(&json!({"do": "release"}));
     let end = drain_until(&mut probes, |all| !seen(all, pid).releases.is_empty());
-    println!("release: {:?}", seen(&end, pid).releases);
+    assert!(seen(&end, pid).releases.iter().all(|r| r.known == 1 && r.status < 0));
+
+    // A post to a dead peer fails at once, without a flush: the error path of `postXferReq`.
+    prefill.ask(&json!({"do": "post", "descs": 1, "size": 4096}));
+    let late = drain_until(&mut probes, |all| !seen(all, pid).returns.is_empty());
+    let late = seen(&late, pid);
+    println!("a post to a dead peer returned {}", late.returns[0].status);
+    assert_eq!((late.returns.len(), late.returns[0].known), (1, 1));
+    assert!(late.returns[0].status < 0 && late.flushes.is_empty());
 }
 
 #[test]
@@ -239,31 +247,55 @@ fn a_handle_released_in_flight_says_so() {
 }
 
 #[test]
-fn an_unknown_build_gives_return_codes_and_addresses() {
+fn an_unknown_build_gives_addresses_and_completions() {
     let _turn = turn();
-    let (mut probes, mut prefill, decode) =
-        pair(Options { builds: Some(Builds::none()), ..Options::default() });
+    let options = Options { builds: Some(Builds::none()), ..Options::default() };
+    let (mut probes, mut prefill, decode) = pair(options);
     let pid = prefill.pid();
     let report = probes.attach_process(pid);
-    let degraded: Vec<_> = report
-        .libraries
-        .iter()
-        .filter(|library| library.degraded())
-        .map(|library| library.family)
-        .collect();
-    assert!(degraded.contains(&Family::Nixl) && degraded.contains(&Family::Ucp));
-    prefill.ask(&json!({"do": "run", "count": 3, "descs": 2, "size": 4096}));
-    let records = drain_until(&mut probes, |all| seen(all, pid).releases.len() == 3);
-    let seen = seen(&records, pid);
+    let degraded = |family| {
+        report.libraries.iter().any(|library| library.family == family && library.degraded())
+    };
+    assert!(degraded(Family::Nixl) && degraded(Family::Ucp));
+    assert!(!report.sees(Group::XferRet), "no return probe on C++ of an unknown build");
+    let seen = three_transfers(&mut probes, &mut prefill);
+    assert_eq!((seen.posts.len(), seen.returns.len(), seen.flushes.len()), (3, 0, 3));
+    assert!(seen.flushes.iter().all(|flush| flush.handle == 0 && flush.begun < flush.head.at));
+    drop(decode);
+}
+
+#[test]
+fn an_unknown_build_gives_return_codes_where_the_risk_is_taken() {
+    let _turn = turn();
+    let options =
+        Options { builds: Some(Builds::none()), risk_returns: true, ..Options::default() };
+    let (mut probes, mut prefill, decode) = pair(options);
+    assert!(probes.attach_process(prefill.pid()).sees(Group::XferRet));
+    let seen = three_transfers(&mut probes, &mut prefill);
+    assert_eq!((seen.posts.len(), seen.returns.len()), (3, 3));
     for (post, ret) in seen.posts.iter().zip(&seen.returns) {
+        assert_eq!((ret.handle, ret.known), (post.handle, 1));
+        assert!(ret.status == NIXL_IN_PROG || ret.status == NIXL_SUCCESS);
+        assert!(seen.flushes.iter().any(|flush| flush.handle == post.handle));
+    }
+    drop(decode);
+}
+
+/// Three transfers in an unknown build: what can be known of them at all.
+fn three_transfers(probes: &mut Probes, prefill: &mut Peer) -> Seen {
+    let pid = prefill.pid();
+    prefill.ask(&json!({"do": "run", "count": 3, "descs": 2, "size": 4096}));
+    let records = drain_until(probes, |all| seen(all, pid).releases.len() == 3);
+    let seen = seen(&records, pid);
+    for post in &seen.posts {
         assert_eq!((post.layout, post.bytes, post.op), (0, 0, -1));
         assert_eq!((text(&post.peer), post.notif_len), (&b""[..], 0));
-        assert_eq!((ret.handle, ret.known), (post.handle, 1));
     }
     assert!(seen.releases.iter().all(|release| release.known == 0));
     assert!(seen.dones.iter().all(|done| done.request == 0 && done.known == 1));
-    assert_eq!((seen.posts.len(), seen.flushes.len()), (3, 3));
-    drop(decode);
+    let pending = seen.flushes.iter().filter(|flush| flush.request != 0).count();
+    assert_eq!(seen.dones.len(), pending);
+    seen
 }
 
 #[test]
@@ -272,7 +304,7 @@ fn a_wrong_layout_fails_its_self_check() {
     let wrong = "[[nixl]]\nname = 'wrong'\n\
          build_id = 'c60ac851fdd67a4d9738b5b2f53bd4849505f241'\n\
          remote_agent = 0x58\nnotif = 0x88\nhas_notif = 0xa8\nop = 0xac\nstatus = 0xb0\n\
-         total_bytes = 0xd0\ndesc_count = 0xd8\n";
+         total_bytes = 0xd0\ndesc_count = 0xd8\nend = 0x38a\nend_status = -248\n";
     let (mut probes, mut prefill, decode) =
         pair(Options { builds: Some(Builds::parse(wrong).unwrap()), ..Options::default() });
     let pid = prefill.pid();
@@ -282,5 +314,7 @@ fn a_wrong_layout_fails_its_self_check() {
     assert!(seen.posts.iter().all(|post| post.layout == 0 && post.bytes == 0 && post.op == -1));
     assert!(seen.releases.iter().all(|release| release.known == 0));
     assert_eq!(probes.mishaps()[Mishap::HandleImplausible as usize].1, 6);
+    assert!(seen.returns.len() == 3 && seen.returns.iter().all(|ret| ret.known == 0));
+    assert_eq!(probes.mishaps()[Mishap::EndImplausible as usize].1, 3);
     drop(decode);
 }

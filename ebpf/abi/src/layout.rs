@@ -68,6 +68,84 @@ pub struct NixlLayout {
     pub total_bytes: u32,
     /// `telemetry.descCount`, `u64`.
     pub desc_count: u32,
+    /// Where `postXferReq` keeps the `i32` that it is about to return, at the instruction that
+    /// the end of a post is probed at: distance from the frame pointer; 0 where it is not known.
+    pub end_status: i32,
+}
+
+/// Set in the cookie of the entry of `postXferReq` where the end of the call is probed too: only
+/// then is the call kept as under way.
+pub const END_SEEN: u64 = 1 << 32;
+
+/// The slot in the cookie of a NIXL program.
+#[inline]
+pub const fn slot_of(cookie: u64) -> u64 {
+    cookie & !END_SEEN
+}
+
+/// A register of x86-64 that keeps its value over calls; the numbers go into attach cookies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Register {
+    /// `rbx`.
+    Rbx = 1,
+    /// `rbp`.
+    Rbp = 2,
+    /// `r12`.
+    R12 = 3,
+    /// `r13`.
+    R13 = 4,
+    /// `r14`.
+    R14 = 5,
+    /// `r15`.
+    R15 = 6,
+}
+
+impl Register {
+    /// Every register with its name.
+    pub const NAMES: [(&'static str, Self); 6] = [
+        ("rbx", Self::Rbx),
+        ("rbp", Self::Rbp),
+        ("r12", Self::R12),
+        ("r13", Self::R13),
+        ("r14", Self::R14),
+        ("r15", Self::R15),
+    ];
+
+    /// The register of a number.
+    #[inline]
+    pub const fn of(number: u64) -> Option<Self> {
+        match number {
+            1 => Some(Self::Rbx),
+            2 => Some(Self::Rbp),
+            3 => Some(Self::R12),
+            4 => Some(Self::R13),
+            5 => Some(Self::R14),
+            6 => Some(Self::R15),
+            _ => None,
+        }
+    }
+}
+
+/// The cookie of the point inside `ucp_ep_flush_nbx` at which a flush is issued: where the
+/// endpoint and the request are.
+pub const fn issued_cookie(ep: Register, request: Register) -> u64 {
+    ep as u64 | (request as u64) << 8
+}
+
+/// The registers in such a cookie: endpoint, request.
+#[inline]
+pub const fn issued_registers(cookie: u64) -> Option<(Register, Register)> {
+    match (Register::of(cookie & 0xff), Register::of(cookie >> 8)) {
+        (Some(ep), Some(request)) => Some((ep, request)),
+        _ => None,
+    }
+}
+
+/// Whether a number is a `nixl_status_t`.
+#[inline]
+pub const fn is_status(number: i32) -> bool {
+    number >= NIXL_STATUS_MIN && number <= NIXL_STATUS_MAX
 }
 
 /// Lowest value of NIXL's `nixl_status_t` (`NIXL_ERR_NO_TELEMETRY`).
@@ -86,8 +164,7 @@ impl NixlLayout {
     /// guards against an unknown build.
     pub const fn plausible(op: i32, status: i32, has_notif: u8, peer_len: u64, bytes: u64) -> bool {
         (op == 0 || op == 1)
-            && status >= NIXL_STATUS_MIN
-            && status <= NIXL_STATUS_MAX
+            && is_status(status)
             && has_notif <= 1
             && peer_len > 0
             && peer_len < 512
@@ -102,6 +179,25 @@ mod tests {
     #[test]
     fn a_handle_of_the_right_build_is_plausible() {
         assert!(NixlLayout::plausible(1, NIXL_NOT_POSTED, 1, 43, 131_072));
+    }
+
+    #[test]
+    fn registers_survive_their_cookie() {
+        for (_, ep) in Register::NAMES {
+            assert_eq!(Register::of(ep as u64), Some(ep));
+            for (_, request) in Register::NAMES {
+                assert_eq!(issued_registers(issued_cookie(ep, request)), Some((ep, request)));
+            }
+        }
+        assert_eq!(issued_registers(0), None);
+        assert_eq!(issued_registers(1), None);
+        assert_eq!(issued_registers(u64::MAX), None);
+    }
+
+    #[test]
+    fn the_slot_is_read_with_and_without_the_end_bit() {
+        assert_eq!(slot_of(3 | END_SEEN), 3);
+        assert_eq!(slot_of(3), 3);
     }
 
     #[test]

@@ -25,11 +25,13 @@ pub enum Mishap {
     CompletionUnreadable = 7,
     /// A completion does not name the function that was called with it: its status is not read.
     CompletionImplausible = 8,
+    /// The value at the end of a post is no status: wrong place for this build.
+    EndImplausible = 9,
 }
 
 impl Mishap {
     /// Every mishap, in the order of its id.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RingFull,
         Self::HandleUnreadable,
         Self::HandleImplausible,
@@ -39,6 +41,7 @@ impl Mishap {
         Self::CookieUnknown,
         Self::CompletionUnreadable,
         Self::CompletionImplausible,
+        Self::EndImplausible,
     ];
 
     /// The name under which the counter is exported.
@@ -53,6 +56,7 @@ impl Mishap {
             Self::CookieUnknown => "cookie_unknown",
             Self::CompletionUnreadable => "completion_unreadable",
             Self::CompletionImplausible => "completion_implausible",
+            Self::EndImplausible => "end_implausible",
         }
     }
 }

@@ -37,11 +37,11 @@ pub enum Kind {
     Remove = 8,
     /// Entry of `nixlAgent::postXferReq`: an [`XferPost`].
     XferPost = 20,
-    /// Return of `nixlAgent::postXferReq`: an [`XferRet`].
+    /// End of `nixlAgent::postXferReq`: an [`XferRet`].
     XferRet = 21,
     /// Entry of `nixlAgent::releaseXferReq`: an [`XferRet`], `status` as it stood in the handle.
     XferRelease = 22,
-    /// Return of `ucp_ep_flush_nbx`: a [`Flush`].
+    /// A flush is issued by `ucp_ep_flush_nbx`: a [`Flush`].
     Flush = 30,
     /// Entry of `ucp_ep_flush_completion`: a [`FlushDone`].
     FlushDone = 31,
@@ -163,7 +163,7 @@ pub struct XferPost {
     pub notif: [u8; NAME_BYTES],
 }
 
-/// A NIXL call on a handle returned, or a handle is released.
+/// A post of a handle ended, or a handle is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct XferRet {
@@ -173,11 +173,11 @@ pub struct XferRet {
     pub handle: u64,
     /// `nixl_status_t`: the returned value, or the handle's status at release.
     pub status: i32,
-    /// 1 where `status` is known, else 0 (release under an unknown layout).
+    /// 1 where `status` is known, else 0 (a release in an unknown build).
     pub known: u32,
 }
 
-/// `ucp_ep_flush_nbx` returned.
+/// `ucp_ep_flush_nbx` issued a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C)]
 pub struct Flush {
@@ -187,10 +187,12 @@ pub struct Flush {
     pub ep: u64,
     /// `ucs_status_ptr_t`: 0 done at once, a small negative number an error, else the request.
     pub request: u64,
-    /// The NIXL handle whose `postXferReq` was under way on this thread; 0 without one.
+    /// The NIXL handle whose `postXferReq` was under way on this thread; 0 without one, and where
+    /// the end of a post is not probed.
     pub handle: u64,
-    /// Time of the entry, on the clock of `head.at`, in nanoseconds: a completion that another
-    /// thread saw before this return was recorded has a time in between.
+    /// Time of the call's entry, on the clock of `head.at`, in nanoseconds. It is `head.at` in a
+    /// known build, where the record is made before UCX lets another thread go on; in an unknown
+    /// one a completion on another thread may be recorded first, and then lies in between.
     pub begun: u64,
 }
 

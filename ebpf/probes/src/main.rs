@@ -4,9 +4,12 @@
 //! |---|---|---|
 //! | `mark` | `inflight_mark_*` but append; cookie = kind | `Mark` |
 //! | `append` | `inflight_mark_append` | `Append` |
-//! | `xfer_post`, `xfer_ret` | `nixlAgent::postXferReq`; cookie = layout | `XferPost`, `XferRet` |
+//! | `xfer_post` | `nixlAgent::postXferReq`; cookie = layout, and whether its end is seen | `XferPost` |
+//! | `xfer_end` | known build: the end of `postXferReq`; cookie = layout | `XferRet` |
+//! | `xfer_ret` | unknown build, on request: the return of `postXferReq` | `XferRet` |
 //! | `xfer_release` | `nixlAgent::releaseXferReq`; cookie = layout | `XferRet` |
-//! | `flush`, `flush_ret` | `ucp_ep_flush_nbx` | `Flush`, at its return |
+//! | `flush_issued` | known build: inside `ucp_ep_flush_nbx`; cookie = registers | `Flush` |
+//! | `flush`, `flush_ret` | unknown build: `ucp_ep_flush_nbx` | `Flush`, at its return |
 //! | `flush_done` | `ucp_ep_flush_completion`; cookie = distance | `FlushDone` |
 //! | `ep_error` | `nixlUcxEp::err_cb` | `EpError` |
 //! | `process_exit`, `process_exit_plain` | raw tracepoint `sched_process_exit` | `Exit` |

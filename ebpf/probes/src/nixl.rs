@@ -1,16 +1,17 @@
-//! NIXL: a handle is posted, the post returns, the handle is released.
+//! NIXL: a handle is posted, the post ends, the handle is released.
 //!
 //! `nixlAgent::postXferReq(nixlXferReqH*, nixlAgentOptionalArgs const*) const`: rdi is `this`,
 //! rsi the handle. Its fields lie where the build's layout says; a layout that does not fit is
 //! noticed by the self check, and the record then carries the address alone.
 
 use aya_ebpf::{
+    EbpfContext,
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
 use aya_log_ebpf::debug;
 use inflightd_abi::{
-    layout::{LAYOUT_SLOTS, NixlLayout},
+    layout::{END_SEEN, LAYOUT_SLOTS, NixlLayout, is_status, slot_of},
     mishap::Mishap,
     record::{Kind, XferPost, XferRet},
 };
@@ -30,7 +31,10 @@ struct Fields {
 #[uprobe]
 pub(crate) fn xfer_post(ctx: ProbeContext) -> u32 {
     let handle: u64 = ctx.arg(1).unwrap_or_default();
-    calls::enter(Kind::XferPost, handle);
+    let cookie = cookie(&ctx);
+    if cookie & END_SEEN != 0 {
+        calls::enter(Kind::XferPost, handle);
+    }
     let Some(mut entry) = emit::reserve::<XferPost>(Kind::XferPost as u32) else {
         return 0;
     };
@@ -41,7 +45,7 @@ pub(crate) fn xfer_post(ctx: ProbeContext) -> u32 {
     record.head = emit::head(Kind::XferPost as u32);
     record.handle = handle;
     record.op = -1;
-    let slot = cookie(&ctx);
+    let slot = slot_of(cookie);
     if let Some(layout) = layout(slot) {
         fill(record, layout, slot as u32);
     }
@@ -53,19 +57,48 @@ pub(crate) fn xfer_post(ctx: ProbeContext) -> u32 {
     0
 }
 
-/// Return of `postXferReq`.
-#[uretprobe]
-pub(crate) fn xfer_ret(ctx: RetProbeContext) -> u32 {
+/// The last common instruction of `postXferReq`, in a known build: the value to be returned lies
+/// in the frame. No return probe: that would make an exception that passes through this function
+/// fatal, because the unwinder cannot pass the address that the kernel puts in place of the
+/// caller's.
+#[uprobe]
+pub(crate) fn xfer_end(ctx: ProbeContext) -> u32 {
     let Some(call) = calls::leave(Kind::XferPost) else {
         return 0;
     };
-    let status: i32 = ctx.ret();
-    debug!(&ctx, "post of handle {:x} returned {}", call.subject, status);
+    let status = layout(cookie(&ctx)).and_then(|layout| end_status(&ctx, layout));
+    ended(&ctx, call.subject, status);
+    0
+}
+
+/// Return of `postXferReq`, in an unknown build and only where the operator asked for it.
+#[uretprobe]
+pub(crate) fn xfer_ret(ctx: RetProbeContext) -> u32 {
+    if let Some(call) = calls::leave(Kind::XferPost) {
+        ended(&ctx, call.subject, Some(ctx.ret()));
+    }
+    0
+}
+
+#[inline(always)]
+fn end_status(ctx: &ProbeContext, layout: &NixlLayout) -> Option<i32> {
+    let place = user::frame(ctx).wrapping_add_signed(i64::from(layout.end_status));
+    let status = user::read(place).filter(|status| is_status(*status));
+    if status.is_none() {
+        maps::mishap(Mishap::EndImplausible);
+    }
+    status
+}
+
+#[inline(always)]
+fn ended<C: EbpfContext>(ctx: &C, handle: u64, status: Option<i32>) {
+    let known = u32::from(status.is_some());
+    let status = status.unwrap_or_default();
+    debug!(ctx, "post of handle {:x} ended with {} known {}", handle, status, known);
     emit::submit(
         Kind::XferRet as u32,
-        XferRet { head: emit::head(Kind::XferRet as u32), handle: call.subject, status, known: 1 },
+        XferRet { head: emit::head(Kind::XferRet as u32), handle, status, known },
     );
-    0
 }
 
 /// Entry of `releaseXferReq`.

@@ -1,44 +1,66 @@
 //! UCX: a flush is issued, a flush completes, an endpoint fails.
 
 use aya_ebpf::{
+    EbpfContext,
     macros::{uprobe, uretprobe},
     programs::{ProbeContext, RetProbeContext},
 };
 use aya_log_ebpf::debug;
 use inflightd_abi::{
-    layout::{COMPLETION_STATUS, is_entry, request_of},
+    layout::{COMPLETION_STATUS, is_entry, issued_registers, request_of},
     mishap::Mishap,
     record::{EpError, Flush, FlushDone, Kind},
 };
 
 use crate::{calls, emit, maps, marks::cookie, user};
 
-/// Entry of `ucp_ep_flush_nbx(ep, param)`.
+/// The point inside `ucp_ep_flush_nbx` that every call passes when the request is made, in a known
+/// build: before UCX unlocks its worker, so always before the completion.
+#[uprobe]
+pub(crate) fn flush_issued(ctx: ProbeContext) -> u32 {
+    let Some((ep, request)) = issued_registers(cookie(&ctx)) else {
+        maps::mishap(Mishap::CookieUnknown);
+        return 0;
+    };
+    let head = emit::head(Kind::Flush as u32);
+    let saved = user::Saved::read(&ctx);
+    let (ep, request) = (saved.get(ep), saved.get(request));
+    issued(&ctx, Flush { head, ep, request, handle: posting(), begun: head.at });
+    0
+}
+
+/// Entry of `ucp_ep_flush_nbx(ep, param)`, in an unknown build.
 #[uprobe]
 pub(crate) fn flush(ctx: ProbeContext) -> u32 {
     calls::enter(Kind::Flush, ctx.arg(0).unwrap_or_default());
     0
 }
 
-/// Return of `ucp_ep_flush_nbx`: only now is the request known.
+/// Return of `ucp_ep_flush_nbx`, in an unknown build. It is a C function and calls nothing that
+/// throws, so a return probe is safe here.
 #[uretprobe]
 pub(crate) fn flush_ret(ctx: RetProbeContext) -> u32 {
-    let Some(call) = calls::leave(Kind::Flush) else {
-        return 0;
-    };
-    let record = Flush {
-        head: emit::head(Kind::Flush as u32),
-        ep: call.subject,
-        request: ctx.ret(),
-        handle: calls::current(Kind::XferPost).map_or(0, |post| post.subject),
-        begun: call.begun,
-    };
+    if let Some(call) = calls::leave(Kind::Flush) {
+        let head = emit::head(Kind::Flush as u32);
+        let (ep, request, begun) = (call.subject, ctx.ret(), call.begun);
+        issued(&ctx, Flush { head, ep, request, handle: posting(), begun });
+    }
+    0
+}
+
+/// The handle that this thread is posting, if it is.
+#[inline(always)]
+fn posting() -> u64 {
+    calls::current(Kind::XferPost).map_or(0, |post| post.subject)
+}
+
+#[inline(always)]
+fn issued<C: EbpfContext>(ctx: &C, record: Flush) {
     debug!(
-        &ctx,
+        ctx,
         "flush of ep {:x} request {:x} handle {:x}", record.ep, record.request, record.handle
     );
     emit::submit(Kind::Flush as u32, record);
-    0
 }
 
 /// Entry of `ucp_ep_flush_completion(uct_completion_t *)`.
@@ -74,23 +96,11 @@ fn completion_status(ctx: &ProbeContext, completion: u64) -> Option<i32> {
         maps::mishap(Mishap::CompletionUnreadable);
         return None;
     };
-    if !is_entry(function, instruction(ctx)) {
+    if !is_entry(function, user::instruction(ctx)) {
         maps::mishap(Mishap::CompletionImplausible);
         return None;
     }
     Some(i32::from(status))
-}
-
-/// Address of the probed instruction.
-#[inline(always)]
-fn instruction(ctx: &ProbeContext) -> u64 {
-    // SAFETY: the kernel hands a program the registers of the probed thread.
-    let registers = unsafe { &*ctx.regs };
-    #[cfg(not(bpf_target_arch = "aarch64"))]
-    let address = registers.rip;
-    #[cfg(bpf_target_arch = "aarch64")]
-    let address = registers.pc;
-    address
 }
 
 /// Entry of `nixlUcxEp::err_cb(ucp_ep*, ucs_status_t)`, a member function: rdi is `this`.

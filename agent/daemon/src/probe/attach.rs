@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
-    io,
     path::{Path, PathBuf},
 };
 
@@ -15,128 +14,22 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
-use inflightd_abi::{layout::WATCHED_SLOTS, mishap::Mishap, record::Record};
+use inflightd_abi::{mishap::Mishap, record::Record};
 
 use super::{
     builds::Builds,
-    elf::ElfError,
     library::{self, Family, Library, ObjectKey},
     load::{ExitSource, uprobe},
-    plan::{self, Gap, Group, Plan, Point},
+    plan::{self, Gap, Plan, Point, Returns},
     reap::Reaper,
+    report::{AttachError, AttachReport, LibraryReport, Released, WatchError},
     ring::{DrainStats, Ring},
 };
 
-/// Why a process, or one of its libraries, could not be looked at.
-#[derive(Debug, thiserror::Error)]
-pub enum AttachError {
-    /// The process has gone, or its `maps` may not be read.
-    #[error("reading /proc/{pid}/maps")]
-    Maps {
-        /// The process.
-        pid: u32,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// A mapped library could not be opened.
-    #[error("opening {}", path.display())]
-    Open {
-        /// Path as the process sees it.
-        path: PathBuf,
-        /// What the kernel said.
-        #[source]
-        source: io::Error,
-    },
-    /// A mapped library could not be read.
-    #[error("reading the symbols of {}", path.display())]
-    Elf {
-        /// Path as the process sees it.
-        path: PathBuf,
-        /// What is wrong with it.
-        #[source]
-        source: ElfError,
-    },
-}
-
-/// Why a process's exit cannot be watched.
-#[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// As many processes are watched as fit.
-    #[error("{WATCHED_SLOTS} processes are watched already")]
-    Full,
-    /// The kernel refused.
-    #[error("storing process {0} in the map of watched processes")]
-    Map(u32, #[source] Box<dyn Error + Send + Sync>),
-}
-
-/// What is seen of one library.
-#[derive(Debug)]
-pub struct LibraryReport {
-    /// What the library is to us.
-    pub family: Family,
-    /// Path as the process sees it.
-    pub path: PathBuf,
-    /// Which file and build it is; `None` where it could not be read.
-    pub key: Option<ObjectKey>,
-    /// Name of the known build; `None` for an unknown one, and where none is needed.
-    pub build: Option<String>,
-    /// Address of a flush's completion less that of its request, where the build is known.
-    pub distance: Option<i64>,
-    /// The groups whose points are attached.
-    pub attached: Vec<Group>,
-    /// The groups whose points are not, and why.
-    pub gaps: Vec<(Group, Gap)>,
-    /// Whether this visit put the probes on; otherwise an earlier one did, for all processes.
-    pub fresh: bool,
-    /// Why nothing is attached at all.
-    pub problem: Option<AttachError>,
-}
-
-impl LibraryReport {
-    /// Whether the records of this library lack fields because its build is not known.
-    pub fn degraded(&self) -> bool {
-        matches!(self.family, Family::Nixl | Family::Ucp) && self.build.is_none()
-    }
-
-    fn unreadable(family: Family, path: PathBuf, problem: AttachError) -> Self {
-        Self {
-            family,
-            path,
-            key: None,
-            build: None,
-            distance: None,
-            attached: Vec::new(),
-            gaps: Vec::new(),
-            fresh: false,
-            problem: Some(problem),
-        }
-    }
-}
-
-/// What is seen of a process.
-#[derive(Debug)]
-pub struct AttachReport {
-    /// The process.
-    pub pid: u32,
-    /// Its libraries that may carry probes. Plugins are opened late: look again later.
-    pub libraries: Vec<LibraryReport>,
-    /// Why the process could not be looked at.
-    pub problem: Option<AttachError>,
-}
-
-impl AttachReport {
-    /// Whether the points of a group are attached in at least one library of the process.
-    pub fn sees(&self, group: Group) -> bool {
-        self.libraries.iter().any(|library| library.attached.contains(&group))
-    }
-}
-
-/// What happened when a process was forgotten.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Released {
-    /// Libraries that no known process uses any more: [`Probes::detach`] them.
-    pub unused: Vec<ObjectKey>,
+/// What a plan goes by.
+pub(crate) struct Rules {
+    pub(crate) builds: Builds,
+    pub(crate) returns: Returns,
 }
 
 /// A library that has been looked at. Its open file keeps the inode number from being reused.
@@ -144,8 +37,9 @@ struct Attached {
     library: Library,
     key: ObjectKey,
     plan: Plan,
-    links: BTreeMap<Group, Vec<UProbeLink>>,
-    failed: BTreeMap<Group, Gap>,
+    /// Links and failures by bundle of the plan.
+    links: BTreeMap<usize, Vec<UProbeLink>>,
+    failed: BTreeMap<usize, Gap>,
     users: BTreeSet<u32>,
 }
 
@@ -157,7 +51,7 @@ pub struct Probes {
     ebpf: Ebpf,
     ring: Ring,
     watched: HashMap<MapData, u32, u8>,
-    builds: Builds,
+    rules: Rules,
     exit: ExitSource,
     attached: BTreeMap<(u64, u64), Attached>,
     reaper: Reaper,
@@ -177,14 +71,14 @@ impl Probes {
         ebpf: Ebpf,
         ring: Ring,
         watched: HashMap<MapData, u32, u8>,
-        builds: Builds,
+        rules: Rules,
         exit: ExitSource,
     ) -> Self {
         Self {
             ebpf,
             ring,
             watched,
-            builds,
+            rules,
             exit,
             attached: BTreeMap::new(),
             reaper: Reaper::start(),
@@ -246,7 +140,7 @@ impl Probes {
             (family, path.clone(), AttachError::Elf { path, source })
         })?;
         Ok(Attached {
-            plan: plan::plan(family, &exports, &self.builds),
+            plan: plan::plan(family, &exports, &self.rules.builds, &self.rules.returns),
             key: library.key(exports.build_id),
             library,
             links: BTreeMap::new(),
@@ -255,27 +149,27 @@ impl Probes {
         })
     }
 
-    /// Attaches the planned groups that are not attached: all at first, later what failed.
+    /// Attaches the planned bundles that are not attached: all at first, later what failed.
     fn attach_missing(&mut self, object: &mut Attached) {
         let target = object.library.target();
-        for (group, points) in &object.plan.points {
-            if object.links.contains_key(group) {
+        for (index, bundle) in object.plan.bundles.iter().enumerate() {
+            if object.links.contains_key(&index) {
                 continue;
             }
-            match self.attach_group(points, &target) {
+            match self.attach_bundle(&bundle.points, &target) {
                 Ok(links) => {
-                    object.failed.remove(group);
-                    object.links.insert(*group, links);
+                    object.failed.remove(&index);
+                    object.links.insert(index, links);
                 }
                 Err(gap) => {
-                    object.failed.insert(*group, gap);
+                    object.failed.insert(index, gap);
                 }
             }
         }
     }
 
-    /// Attaches every point of a group, or none.
-    fn attach_group(&mut self, points: &[Point], target: &Path) -> Result<Vec<UProbeLink>, Gap> {
+    /// Attaches every point of a bundle, or none.
+    fn attach_bundle(&mut self, points: &[Point], target: &Path) -> Result<Vec<UProbeLink>, Gap> {
         let mut links = Vec::new();
         for point in points {
             match attach_point(&mut self.ebpf, point, target) {
@@ -348,14 +242,20 @@ impl Probes {
 
 impl Attached {
     fn report(&self, fresh: bool) -> LibraryReport {
-        let failed = self.failed.iter().map(|(group, gap)| (*group, gap.clone()));
+        let bundles = || self.plan.bundles.iter().enumerate();
+        let failed = bundles()
+            .filter_map(|(index, bundle)| Some((bundle, self.failed.get(&index)?)))
+            .flat_map(|(bundle, gap)| bundle.groups.iter().map(|group| (*group, gap.clone())));
         LibraryReport {
             family: self.library.family,
             path: self.library.path.clone(),
             key: Some(self.key.clone()),
             build: self.plan.build.clone(),
             distance: self.plan.distance,
-            attached: self.links.keys().copied().collect(),
+            attached: bundles()
+                .filter(|(index, _)| self.links.contains_key(index))
+                .flat_map(|(_, bundle)| bundle.groups.iter().copied())
+                .collect(),
             gaps: self.plan.gaps.iter().cloned().chain(failed).collect(),
             fresh,
             problem: None,

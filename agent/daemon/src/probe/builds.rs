@@ -1,6 +1,6 @@
 //! Structure offsets by build-id. Data, in `builds.toml`; an operator may add to it.
 
-use inflightd_abi::layout::{LAYOUT_SLOTS, NixlLayout};
+use inflightd_abi::layout::{LAYOUT_SLOTS, NixlLayout, Register};
 use serde::Deserialize;
 
 use super::elf::BuildId;
@@ -19,6 +19,9 @@ pub enum BuildsError {
     /// A build-id is not an even number of hexadecimal digits.
     #[error("build_id `{0}` is not hexadecimal")]
     BuildId(String),
+    /// A register is not one that keeps its value over calls.
+    #[error("register `{0}` is not one of rbx, rbp, r12 to r15")]
+    Register(String),
 }
 
 #[derive(Deserialize)]
@@ -42,6 +45,8 @@ struct NixlRow {
     status: u32,
     total_bytes: u32,
     desc_count: u32,
+    end: u64,
+    end_status: i32,
 }
 
 #[derive(Deserialize)]
@@ -50,6 +55,9 @@ struct UcpRow {
     name: String,
     build_id: String,
     distance: i64,
+    issued: u64,
+    ep: String,
+    request: String,
 }
 
 /// A NIXL build whose handle's layout is known.
@@ -58,6 +66,9 @@ pub(crate) struct NixlBuild {
     pub(crate) name: String,
     pub(crate) build_id: BuildId,
     pub(crate) layout: NixlLayout,
+    /// The last instruction that every return of `postXferReq` passes and that the kernel
+    /// emulates: distance from the function's start, in bytes.
+    pub(crate) end: u64,
 }
 
 /// A build of UCP whose distance from a flush request to its completion is known.
@@ -67,6 +78,13 @@ pub(crate) struct UcpBuild {
     pub(crate) build_id: BuildId,
     /// Completion less request, in bytes.
     pub(crate) distance: i64,
+    /// The instruction that every call of `ucp_ep_flush_nbx` passes once the request is made:
+    /// distance from the function's start, in bytes.
+    pub(crate) issued: u64,
+    /// Where the endpoint is at that instruction.
+    pub(crate) ep: Register,
+    /// Where the request is.
+    pub(crate) request: Register,
 }
 
 /// The builds that are known.
@@ -129,7 +147,9 @@ impl NixlBuild {
                 status: row.status,
                 total_bytes: row.total_bytes,
                 desc_count: row.desc_count,
+                end_status: row.end_status,
             },
+            end: row.end,
         })
     }
 }
@@ -140,8 +160,19 @@ impl UcpBuild {
             name: row.name,
             build_id: parse_build_id(&row.build_id)?,
             distance: row.distance,
+            issued: row.issued,
+            ep: parse_register(&row.ep)?,
+            request: parse_register(&row.request)?,
         })
     }
+}
+
+fn parse_register(text: &str) -> Result<Register, BuildsError> {
+    Register::NAMES
+        .iter()
+        .find(|(name, _)| *name == text)
+        .map(|(_, register)| *register)
+        .ok_or_else(|| BuildsError::Register(text.to_owned()))
 }
 
 fn parse_build_id(text: &str) -> Result<BuildId, BuildsError> {
@@ -184,7 +215,12 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let row = |id: &str| format!("[[ucp]]\nname = 'x'\nbuild_id = '{id}'\ndistance = -1\n");
+        let row = |id: &str| {
+            format!(
+                "[[ucp]]\nname = 'x'\nbuild_id = '{id}'\ndistance = -1\nissued = 1\n\
+                 ep = 'rbx'\nrequest = 'rbp'\n"
+            )
+        };
         assert!(Builds::parse(&row("00ff")).is_ok());
         for bad in ["", "0", "00f", "zz", "+1"] {
             assert!(

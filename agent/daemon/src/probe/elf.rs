@@ -12,8 +12,8 @@ use object::{
 
 /// A file larger than this is not read: the target may map anything under a library's name.
 const LARGEST: u64 = 512 << 20;
-/// Bytes kept of each function's beginning: the longest x86 instruction behind an `endbr64`.
-const CODE_BYTES: u64 = 20;
+/// Bytes of a function that are kept: its beginning, and points inside it.
+const CODE_BYTES: u64 = 8192;
 
 /// A GNU build-id: the identity of a build, not of a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,7 +51,7 @@ pub enum ElfError {
 pub(crate) struct Function {
     /// Offset in the file, in bytes: what a uprobe wants.
     pub(crate) offset: u64,
-    /// The first bytes of its code.
+    /// Its code, as far as it is looked at.
     pub(crate) code: Vec<u8>,
 }
 
@@ -85,7 +85,7 @@ pub(crate) fn exports(file: File, wanted: &dyn Fn(&str) -> bool) -> Result<Expor
         let Some(offset) = file_offset(&elf, symbol.address()) else {
             continue;
         };
-        let take = CODE_BYTES.min(size.saturating_sub(offset));
+        let take = symbol.size().min(CODE_BYTES).min(size.saturating_sub(offset));
         let code = (&cache).read_bytes_at(offset, take).unwrap_or_default();
         let code = code.to_vec();
         exports.functions.insert(name.to_owned(), Function { offset, code });

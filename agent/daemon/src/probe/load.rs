@@ -10,10 +10,11 @@ use aya::{
 use inflightd_abi::layout::NixlLayout;
 
 use super::{
-    attach::Probes,
+    attach::{Probes, Rules},
     builds::{Builds, BuildsError},
     logs,
-    preflight::{Machine, Obstacle},
+    plan::Returns,
+    preflight::{self, Machine, Obstacle},
     ring::Ring,
 };
 
@@ -32,11 +33,14 @@ pub struct Options {
     pub debug: bool,
     /// The known builds; `None` for those that this agent ships with.
     pub builds: Option<Builds>,
+    /// Whether the return of `postXferReq` is probed in unknown builds too. Off, because it makes
+    /// an exception that passes through that function fatal to the engine.
+    pub risk_returns: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { ring_bytes: 4 << 20, debug: false, builds: None }
+        Self { ring_bytes: 4 << 20, debug: false, builds: None, risk_returns: false }
     }
 }
 
@@ -115,7 +119,9 @@ impl Probes {
         if !options.ring_bytes.is_power_of_two() || options.ring_bytes < 4096 {
             return Err(LoadError::RingBytes(options.ring_bytes));
         }
-        Machine::read().check()?;
+        let machine = Machine::read();
+        machine.check()?;
+        let returns = returns(&machine.release, options.risk_returns);
         let builds = options.builds.map_or_else(Builds::known, Ok)?;
         let mut ebpf = open(options.ring_bytes, options.debug)?;
         fill_layouts(&mut ebpf, &builds)?;
@@ -123,7 +129,18 @@ impl Probes {
         let exit = attach_exit(&mut ebpf)?;
         let watched: HashMap<MapData, u32, u8> = take(&mut ebpf, "WATCHED")?;
         let ring = Ring::take(&mut ebpf, options.debug)?;
-        Ok(Self::new(ebpf, ring, watched, builds, exit))
+        let rules = Rules { builds, returns };
+        Ok(Self::new(ebpf, ring, watched, rules, exit))
+    }
+}
+
+fn returns(release: &str, risk: bool) -> Returns {
+    if preflight::seccomp_kills_at_returns(release) {
+        Returns::Nowhere(release.trim().to_owned())
+    } else if risk {
+        Returns::Everywhere
+    } else {
+        Returns::InC
     }
 }
 

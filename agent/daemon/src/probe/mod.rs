@@ -22,14 +22,16 @@ mod opcode;
 mod plan;
 mod preflight;
 mod reap;
+mod report;
 mod ring;
 
-pub use attach::{AttachError, AttachReport, LibraryReport, Probes, Released, WatchError};
+pub use attach::Probes;
 pub use builds::{Builds, BuildsError};
 pub use elf::{BuildId, ElfError};
 pub use library::{Family, ObjectKey};
 pub use load::{ExitSource, LoadError, Options};
 pub use opcode::Refusal;
-pub use plan::{Gap, Group};
+pub use plan::{Gap, Group, ReturnRisk};
 pub use preflight::Obstacle;
+pub use report::{AttachError, AttachReport, LibraryReport, Released, WatchError};
 pub use ring::DrainStats;

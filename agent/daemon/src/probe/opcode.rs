@@ -1,4 +1,4 @@
-//! The first instruction of a function decides what a probe on it costs, and whether it is safe.
+//! The instruction under a probe decides what a hit costs, and whether it is safe.
 
 /// Why an instruction does not get a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -8,7 +8,7 @@ pub enum Refusal {
     #[error("the function begins with a 5-byte nop, and a probe there kills forked children")]
     FiveByteNop,
     /// The kernel cannot emulate the instruction and single-steps it: 40-80 us a hit.
-    #[error("the first instruction ({0:02x} …) would be single-stepped, 40-80 us a hit")]
+    #[error("the instruction ({0:02x} …) would be single-stepped, 40-80 us a hit")]
     SingleStepped(u8),
     /// The file ends before the function.
     #[error("the function lies outside the file")]
@@ -52,6 +52,20 @@ pub(crate) fn entry(machine: u16, code: &[u8]) -> Result<u64, Refusal> {
     if emulated { Ok(skip) } else { Err(Refusal::SingleStepped(first)) }
 }
 
+/// Looks at an instruction inside a function of a known build, `at` bytes from its start.
+pub(crate) fn inside(machine: u16, code: &[u8], at: u64) -> Result<u64, Refusal> {
+    if machine != X86_64 {
+        return Err(Refusal::Machine(machine));
+    }
+    let rest = usize::try_from(at).ok().and_then(|at| code.get(at..)).unwrap_or_default();
+    match rest {
+        [] => Err(Refusal::Unreadable),
+        // A conditional jump: emulated, with the flags of the probed thread.
+        [0x70..=0x7f, ..] | [0x0f, 0x80..=0x8f, ..] => Ok(at),
+        [first, ..] => Err(Refusal::SingleStepped(*first)),
+    }
+}
+
 /// `push` of any register, and `nop`: what `arch/x86/kernel/uprobes.c` has emulated in every
 /// kernel from 4.17 on. It emulates jumps and calls too, but a function that begins with one is
 /// a trampoline, and its probe would fire for whatever passes through.
@@ -93,6 +107,18 @@ mod tests {
         for (name, code, wanted) in cases {
             assert_eq!(entry(X86_64, code), *wanted, "{name}");
         }
+    }
+
+    #[test]
+    fn a_point_inside_is_a_conditional_jump() {
+        let code = [0x55, 0x84, 0xc0, 0x74, 0x64, 0x0f, 0x84, 0, 0, 0, 0, 0xc3];
+        assert_eq!(inside(X86_64, &code, 3), Ok(3));
+        assert_eq!(inside(X86_64, &code, 5), Ok(5));
+        assert_eq!(inside(X86_64, &code, 1), Err(Refusal::SingleStepped(0x84)));
+        assert_eq!(inside(X86_64, &code, 11), Err(Refusal::SingleStepped(0xc3)));
+        assert_eq!(inside(X86_64, &code, 12), Err(Refusal::Unreadable));
+        assert_eq!(inside(X86_64, &code, u64::MAX), Err(Refusal::Unreadable));
+        assert_eq!(inside(AARCH64, &code, 3), Err(Refusal::Machine(AARCH64)));
     }
 
     #[test]

@@ -1,23 +1,25 @@
 //! What is attached where: catalogue × library → points and gaps. Pure, and tested with a fake.
-//!
-//! Points come in groups, and a group is attached as a whole or not at all: a flush without its
-//! completion would read as a transfer that never ends.
 
-use inflightd_abi::record::Kind;
+use inflightd_abi::{
+    layout::{END_SEEN, issued_cookie},
+    record::Kind,
+};
 
 use super::{
-    builds::Builds,
+    builds::{Builds, NixlBuild, UcpBuild},
     library::{Family, ObjectView},
     opcode::{self, Refusal},
 };
 
-/// What is seen when the points of a group are attached.
+/// What is seen when its points are attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// One queue mark of libinflight.
     Mark(Kind),
-    /// A handle is posted, and the post returns.
+    /// A handle is posted.
     XferPost,
+    /// The post of a handle ends, and with what status.
+    XferRet,
     /// A handle is released.
     XferRelease,
     /// A flush is issued, and completes.
@@ -28,7 +30,7 @@ pub enum Group {
 
 impl Group {
     /// Every group.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Mark(Kind::Open),
         Self::Mark(Kind::Append),
         Self::Mark(Kind::Serve),
@@ -38,45 +40,42 @@ impl Group {
         Self::Mark(Kind::Phase),
         Self::Mark(Kind::Remove),
         Self::XferPost,
+        Self::XferRet,
         Self::XferRelease,
         Self::Flush,
         Self::EpError,
     ];
+}
 
-    /// The library that the group's functions are in.
-    pub const fn family(self) -> Family {
-        match self {
-            Self::Mark(_) => Family::Inflight,
-            Self::XferPost | Self::XferRelease => Family::Nixl,
-            Self::EpError => Family::NixlUcx,
-            Self::Flush => Family::Ucp,
-        }
-    }
+/// Where return probes, which put another address in place of the caller's, are allowed.
+///
+/// They are never needed in a known build: there a plain probe sits at the end of the function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Returns {
+    /// Nowhere: this kernel may kill a process under seccomp at its first return.
+    Nowhere(String),
+    /// On C functions: an exception that passes through a C++ function with a return probe ends
+    /// its process (`terminate called`, measured), because the unwinder finds no caller.
+    InC,
+    /// On C++ functions too: the operator asked for it.
+    Everywhere,
+}
 
-    /// The catalogue.
-    fn wants(self) -> Vec<Want> {
-        match self {
-            Self::Mark(kind) => Kind::MARKS
-                .iter()
-                .filter(|(_, of)| *of == kind)
-                .map(|(symbol, _)| mark(symbol, kind))
-                .collect(),
-            Self::XferPost => vec![
-                Want::new("xfer_post", Symbol::Prefix(POST_XFER), Cookie::Layout),
-                Want::new("xfer_ret", Symbol::Prefix(POST_XFER), Cookie::Plain(0)),
-            ],
-            Self::XferRelease => {
-                vec![Want::new("xfer_release", Symbol::Prefix(RELEASE_XFER), Cookie::Layout)]
-            }
-            Self::Flush => vec![
-                // The completion first: it must not be missed for a flush that is seen.
-                Want::new("flush_done", Symbol::Exact(FLUSH_DONE), Cookie::Distance),
-                Want::new("flush_ret", Symbol::Exact(FLUSH), Cookie::Plain(0)),
-                Want::new("flush", Symbol::Exact(FLUSH), Cookie::Plain(0)),
-            ],
-            Self::EpError => vec![Want::new("ep_error", Symbol::Prefix(ERR_CB), Cookie::Plain(0))],
-        }
-    }
+/// Why a function's return is not probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReturnRisk {
+    /// It is a C++ function.
+    #[error(
+        "the build is unknown, and a return probe would make an exception that passes through \
+         this C++ function fatal"
+    )]
+    Exceptions,
+    /// The kernel's return probes use a system call that seccomp filters refuse.
+    #[error(
+        "the build is unknown, and kernel {0} may kill a process under a seccomp filter at a \
+         return probe"
+    )]
+    Seccomp(String),
 }
 
 // C++ symbols up to where the argument types begin to differ between versions: the arguments
@@ -87,41 +86,25 @@ const ERR_CB: &str = "_ZN9nixlUcxEp6err_cbEP6ucp_ep";
 const FLUSH: &str = "ucp_ep_flush_nbx";
 const FLUSH_DONE: &str = "ucp_ep_flush_completion";
 
+/// The functions of a family that can be probed: names, or how they begin.
+const fn symbols(family: Family) -> &'static [&'static str] {
+    match family {
+        Family::Inflight => &["inflight_mark_"],
+        Family::Nixl => &[POST_XFER, RELEASE_XFER],
+        Family::NixlUcx => &[ERR_CB],
+        Family::Ucp => &[FLUSH, FLUSH_DONE],
+    }
+}
+
+/// Whether a function could be probed in a library of this family.
+pub(crate) fn wanted(family: Family, name: &str) -> bool {
+    symbols(family).iter().any(|symbol| name.starts_with(symbol))
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Symbol {
     Exact(&'static str),
     Prefix(&'static str),
-}
-
-/// What the program finds in its attach cookie.
-#[derive(Clone, Copy, Debug)]
-enum Cookie {
-    Plain(u64),
-    /// Slot of the build's layout; 0 for an unknown build.
-    Layout,
-    /// The build's distance from request to completion; 0 for an unknown build.
-    Distance,
-}
-
-/// One line of the catalogue.
-struct Want {
-    program: &'static str,
-    symbol: Symbol,
-    cookie: Cookie,
-}
-
-impl Want {
-    const fn new(program: &'static str, symbol: Symbol, cookie: Cookie) -> Self {
-        Self { program, symbol, cookie }
-    }
-}
-
-const fn mark(symbol: &'static str, kind: Kind) -> Want {
-    let program = match kind {
-        Kind::Append => "append",
-        _ => "mark",
-    };
-    Want::new(program, Symbol::Exact(symbol), Cookie::Plain(kind as u64))
 }
 
 impl Symbol {
@@ -139,13 +122,32 @@ impl Symbol {
     }
 }
 
-/// Whether any group of the family could want this symbol.
-pub(crate) fn wanted(family: Family, name: &str) -> bool {
-    Group::ALL
-        .iter()
-        .filter(|group| group.family() == family)
-        .flat_map(|group| group.wants())
-        .any(|want| want.symbol.admits(name))
+/// One point of the catalogue.
+#[derive(Clone, Copy, Debug)]
+struct Want {
+    program: &'static str,
+    symbol: Symbol,
+    /// Distance from the function's start, in bytes, in a known build; `None` for its entry.
+    inside: Option<u64>,
+    cookie: u64,
+}
+
+impl Want {
+    const fn entry(program: &'static str, symbol: Symbol, cookie: u64) -> Self {
+        Self { program, symbol, inside: None, cookie }
+    }
+}
+
+/// Points that are attached together or not at all, and what is seen by them.
+struct Wants {
+    groups: Vec<Group>,
+    points: Vec<Want>,
+}
+
+impl Wants {
+    fn one(group: Group, point: Want) -> Self {
+        Self { groups: vec![group], points: vec![point] }
+    }
 }
 
 /// One probe to attach.
@@ -167,9 +169,12 @@ pub enum Gap {
     /// Several functions fit, and each call could be counted twice.
     #[error("the library exports {1} functions `{0}…`")]
     Ambiguous(&'static str, usize),
-    /// The function's first instruction does not take a probe.
+    /// The instruction does not take a probe.
     #[error("`{0}`: {1}")]
     Refused(String, Refusal),
+    /// The function's return is not probed for the target's sake.
+    #[error(transparent)]
+    Return(ReturnRisk),
     /// The kernel did not take the probe; tried again at the next visit.
     #[error("attaching to `{point}`: {reason}")]
     Attach {
@@ -180,10 +185,18 @@ pub enum Gap {
     },
 }
 
+/// Points that are attached together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bundle {
+    /// What is seen once they are attached.
+    pub(crate) groups: Vec<Group>,
+    pub(crate) points: Vec<Point>,
+}
+
 /// What is to be done to one library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Plan {
-    pub(crate) points: Vec<(Group, Vec<Point>)>,
+    pub(crate) bundles: Vec<Bundle>,
     pub(crate) gaps: Vec<(Group, Gap)>,
     /// The known build, where the family's probes depend on one.
     pub(crate) build: Option<String>,
@@ -191,36 +204,99 @@ pub(crate) struct Plan {
     pub(crate) distance: Option<i64>,
 }
 
-/// Plans one library: each group of its family becomes points or a gap.
-pub(crate) fn plan(family: Family, view: &dyn ObjectView, builds: &Builds) -> Plan {
+/// Plans one library: every group of its family is in a bundle or has a gap.
+pub(crate) fn plan(
+    family: Family,
+    view: &dyn ObjectView,
+    builds: &Builds,
+    returns: &Returns,
+) -> Plan {
     let mut plan = Plan::default();
-    match family {
-        Family::Nixl => plan.build = builds.nixl(view.build_id()).map(|(_, b)| b.name.clone()),
-        Family::Ucp => {
-            let build = builds.ucp(view.build_id());
-            plan.build = build.map(|build| build.name.clone());
-            plan.distance = build.map(|build| build.distance);
+    let wants = match family {
+        Family::Inflight => marks(),
+        Family::Nixl => plan.nixl(builds.nixl(view.build_id()), returns),
+        Family::NixlUcx => {
+            let point = Want::entry("ep_error", Symbol::Prefix(ERR_CB), 0);
+            vec![Wants::one(Group::EpError, point)]
         }
-        Family::Inflight | Family::NixlUcx => {}
-    }
-    for group in Group::ALL {
-        if group.family() != family {
-            continue;
-        }
-        let points = group
-            .wants()
-            .iter()
-            .map(|want| point(want, view, builds))
-            .collect::<Result<Vec<_>, _>>();
-        match points {
-            Ok(points) => plan.points.push((group, points)),
-            Err(gap) => plan.gaps.push((group, gap)),
+        Family::Ucp => plan.ucp(builds.ucp(view.build_id()), returns),
+    };
+    for Wants { groups, points } in wants {
+        match points.iter().map(|want| point(want, view)).collect::<Result<Vec<_>, _>>() {
+            Ok(points) => plan.bundles.push(Bundle { groups, points }),
+            Err(gap) => plan.gaps.extend(groups.into_iter().map(|group| (group, gap.clone()))),
         }
     }
     plan
 }
 
-fn point(want: &Want, view: &dyn ObjectView, builds: &Builds) -> Result<Point, Gap> {
+fn marks() -> Vec<Wants> {
+    let of = |(symbol, kind): (&'static str, Kind)| {
+        let program = if kind == Kind::Append { "append" } else { "mark" };
+        let point = Want::entry(program, Symbol::Exact(symbol), kind as u64);
+        Wants::one(Group::Mark(kind), point)
+    };
+    Kind::MARKS.into_iter().map(of).collect()
+}
+
+impl Plan {
+    /// A post and its end stand or fall together: an entry without its end would leave the thread
+    /// inside its call.
+    fn nixl(&mut self, build: Option<(u32, &NixlBuild)>, returns: &Returns) -> Vec<Wants> {
+        let (post, release) = (Symbol::Prefix(POST_XFER), Symbol::Prefix(RELEASE_XFER));
+        let slot = build.map_or(0, |(slot, _)| u64::from(slot));
+        self.build = build.map(|(_, build)| build.name.clone());
+        let end = match (build, returns) {
+            (Some((_, build)), _) => {
+                Ok(Want { inside: Some(build.end), ..Want::entry("xfer_end", post, slot) })
+            }
+            (None, Returns::Everywhere) => Ok(Want::entry("xfer_ret", post, 0)),
+            (None, Returns::InC) => Err(ReturnRisk::Exceptions),
+            (None, Returns::Nowhere(kernel)) => Err(ReturnRisk::Seccomp(kernel.clone())),
+        };
+        let posts = match end {
+            Ok(end) => Wants {
+                groups: vec![Group::XferPost, Group::XferRet],
+                points: vec![end, Want::entry("xfer_post", post, slot | END_SEEN)],
+            },
+            Err(risk) => {
+                self.gaps.push((Group::XferRet, Gap::Return(risk)));
+                Wants::one(Group::XferPost, Want::entry("xfer_post", post, slot))
+            }
+        };
+        let release = Want::entry("xfer_release", release, slot);
+        vec![posts, Wants::one(Group::XferRelease, release)]
+    }
+
+    /// A flush without its completion would read as a transfer that never ends; the completion
+    /// comes first, so that it is not missed for a flush that is seen.
+    fn ucp(&mut self, build: Option<&UcpBuild>, returns: &Returns) -> Vec<Wants> {
+        let flush = Symbol::Exact(FLUSH);
+        let done = |distance: i64| {
+            Want::entry("flush_done", Symbol::Exact(FLUSH_DONE), distance.cast_unsigned())
+        };
+        self.build = build.map(|build| build.name.clone());
+        self.distance = build.map(|build| build.distance);
+        let points = match (build, returns) {
+            (Some(build), _) => {
+                let cookie = issued_cookie(build.ep, build.request);
+                let issued = Want::entry("flush_issued", flush, cookie);
+                vec![done(build.distance), Want { inside: Some(build.issued), ..issued }]
+            }
+            (None, Returns::Nowhere(kernel)) => {
+                let risk = ReturnRisk::Seccomp(kernel.clone());
+                self.gaps.push((Group::Flush, Gap::Return(risk)));
+                return Vec::new();
+            }
+            (None, _) => {
+                vec![done(0), Want::entry("flush_ret", flush, 0), Want::entry("flush", flush, 0)]
+            }
+        };
+        vec![Wants { groups: vec![Group::Flush], points }]
+    }
+}
+
+fn point(want: &Want, view: &dyn ObjectView) -> Result<Point, Gap> {
     let text = want.symbol.text();
     let mut fitting = view.functions(text);
     fitting.retain(|(name, _)| want.symbol.admits(name));
@@ -229,23 +305,16 @@ fn point(want: &Want, view: &dyn ObjectView, builds: &Builds) -> Result<Point, G
         [one] => *one,
         several => return Err(Gap::Ambiguous(text, several.len())),
     };
-    let skip = opcode::entry(view.machine(), &function.code)
-        .map_err(|refusal| Gap::Refused(name.to_owned(), refusal))?;
+    let within = match want.inside {
+        None => opcode::entry(view.machine(), &function.code),
+        Some(at) => opcode::inside(view.machine(), &function.code, at),
+    };
+    let within = within.map_err(|refusal| Gap::Refused(name.to_owned(), refusal))?;
     Ok(Point {
         program: want.program,
-        offset: function.offset.saturating_add(skip),
-        cookie: cookie(want.cookie, view, builds),
+        offset: function.offset.saturating_add(within),
+        cookie: want.cookie,
     })
-}
-
-fn cookie(cookie: Cookie, view: &dyn ObjectView, builds: &Builds) -> u64 {
-    match cookie {
-        Cookie::Plain(value) => value,
-        Cookie::Layout => builds.nixl(view.build_id()).map_or(0, |(slot, _)| u64::from(slot)),
-        Cookie::Distance => {
-            builds.ucp(view.build_id()).map_or(0, |build| build.distance.cast_unsigned())
-        }
-    }
 }
 
 #[cfg(test)]

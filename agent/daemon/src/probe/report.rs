@@ -1,0 +1,123 @@
+//! What is seen of a process, and what is not and why.
+
+use std::{error::Error, io, path::PathBuf};
+
+use inflightd_abi::layout::WATCHED_SLOTS;
+
+use super::{
+    elf::ElfError,
+    library::{Family, ObjectKey},
+    plan::{Gap, Group},
+};
+
+/// Why a process, or one of its libraries, could not be looked at.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// The process has gone, or its `maps` may not be read.
+    #[error("reading /proc/{pid}/maps")]
+    Maps {
+        /// The process.
+        pid: u32,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A mapped library could not be opened.
+    #[error("opening {}", path.display())]
+    Open {
+        /// Path as the process sees it.
+        path: PathBuf,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// A mapped library could not be read.
+    #[error("reading the symbols of {}", path.display())]
+    Elf {
+        /// Path as the process sees it.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: ElfError,
+    },
+}
+
+/// Why a process's exit cannot be watched.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// As many processes are watched as fit.
+    #[error("{WATCHED_SLOTS} processes are watched already")]
+    Full,
+    /// The kernel refused.
+    #[error("storing process {0} in the map of watched processes")]
+    Map(u32, #[source] Box<dyn Error + Send + Sync>),
+}
+
+/// What is seen of one library.
+#[derive(Debug)]
+pub struct LibraryReport {
+    /// What the library is to us.
+    pub family: Family,
+    /// Path as the process sees it.
+    pub path: PathBuf,
+    /// Which file and build it is; `None` where it could not be read.
+    pub key: Option<ObjectKey>,
+    /// Name of the known build; `None` for an unknown one, and where none is needed.
+    pub build: Option<String>,
+    /// Address of a flush's completion less that of its request, where the build is known.
+    pub distance: Option<i64>,
+    /// The groups whose points are attached.
+    pub attached: Vec<Group>,
+    /// The groups whose points are not, and why.
+    pub gaps: Vec<(Group, Gap)>,
+    /// Whether this visit put the probes on; otherwise an earlier one did, for all processes.
+    pub fresh: bool,
+    /// Why nothing is attached at all.
+    pub problem: Option<AttachError>,
+}
+
+impl LibraryReport {
+    /// Whether the records of this library lack fields because its build is not known.
+    pub fn degraded(&self) -> bool {
+        matches!(self.family, Family::Nixl | Family::Ucp) && self.build.is_none()
+    }
+
+    pub(crate) fn unreadable(family: Family, path: PathBuf, problem: AttachError) -> Self {
+        Self {
+            family,
+            path,
+            key: None,
+            build: None,
+            distance: None,
+            attached: Vec::new(),
+            gaps: Vec::new(),
+            fresh: false,
+            problem: Some(problem),
+        }
+    }
+}
+
+/// What is seen of a process.
+#[derive(Debug)]
+pub struct AttachReport {
+    /// The process.
+    pub pid: u32,
+    /// Its libraries that may carry probes. Plugins are opened late: look again later.
+    pub libraries: Vec<LibraryReport>,
+    /// Why the process could not be looked at.
+    pub problem: Option<AttachError>,
+}
+
+impl AttachReport {
+    /// Whether the points of a group are attached in at least one library of the process.
+    pub fn sees(&self, group: Group) -> bool {
+        self.libraries.iter().any(|library| library.attached.contains(&group))
+    }
+}
+
+/// What happened when a process was forgotten.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// Libraries that no known process uses any more: [`Probes::detach`] them.
+    pub unused: Vec<ObjectKey>,
+}
