@@ -12,7 +12,9 @@ pub mod layout;
 pub mod mishap;
 pub mod record;
 // The kernel's target has no compare-and-swap in Rust, and no program reads the table.
-#[cfg(not(target_arch = "bpf"))]
+#[cfg(all(not(target_arch = "bpf"), not(loom)))]
 mod sync;
+#[cfg(loom)]
+pub mod sync;
 #[cfg(not(target_arch = "bpf"))]
 pub mod table;

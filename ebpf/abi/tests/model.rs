@@ -3,12 +3,12 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p inflightd-abi --release --test model`
 #![cfg(loom)]
 
+use inflightd_abi::sync::AtomicU64;
 use inflightd_abi::table::{
     CommandState, Geometry, NewEntry, Outcome, Phase, Seq, Serving, State, Table,
 };
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
 /// A table in memory that the threads of a model share.
@@ -79,7 +79,7 @@ fn a_reader_never_sees_a_mix_of_two_rooms() {
 
 #[test]
 fn of_two_appends_of_one_room_one_stays_open() {
-    model(3, || {
+    model(2, || {
         let shared = Shared::new(2, 1);
         let other = shared.spawn(|shared| shared.append(7));
         let mine = shared.append(7);
@@ -166,6 +166,7 @@ fn a_late_call_never_credits_the_slots_next_room() {
         let view = shared.table().entry(0).unwrap().unwrap();
         assert_eq!((view.seq, view.dones, view.done_bytes), (second, 0, 0));
         assert_eq!((view.last_done_at, view.phase), (None, Phase::None));
+        assert!(shared.table().done(10, second, 5, true), "nor takes its words away");
     });
 }
 
@@ -217,6 +218,23 @@ fn nobody_works_behind_a_hold_that_is_drained() {
         }
         server.join().unwrap();
         assert_eq!(table.entry(0).unwrap().unwrap().command.active, 0);
+    });
+}
+
+/// A thread that comes after the removal must not take away the count of one that is still in.
+#[test]
+fn a_gate_is_left_only_by_who_entered_it() {
+    model(3, || {
+        let shared = Shared::new(1, 2);
+        let seq = shared.append(1);
+        assert!(shared.table().serve(2, 10, seq, |_| true));
+        let server = shared.spawn(move |shared| {
+            assert!(shared.table().serve(5, 11, seq, |_| true));
+            shared.table().serve_end(11);
+        });
+        shared.table().remove(9, seq, Outcome::Success);
+        server.join().unwrap();
+        assert_eq!(shared.table().entry(0).unwrap().unwrap().command.active, 1);
     });
 }
 

@@ -77,9 +77,9 @@ impl Table<'_> {
             set(REMOVED_AT, 0);
             set(REMOVAL, 0);
             set(OUTCOME, Outcome::Unknown as u64);
-            set(COMMAND, Command::fresh(seq));
+            tagged::begin(self.entry_word(slot, COMMAND), Command::fresh(seq));
             for word in TAGGED {
-                set(word, tagged::fresh(seq));
+                tagged::begin(self.entry_word(slot, word), tagged::fresh(seq));
             }
             self.write_text::<64>(self.entry_at(slot, RID), new.rid);
             self.write_text::<56>(self.entry_at(slot, TRACEPARENT), new.traceparent);

@@ -23,6 +23,18 @@ pub(super) const fn value(seq: Seq, word: u64) -> u64 {
     if word & !VALUE_MAX == tag(seq) { word & VALUE_MAX } else { 0 }
 }
 
+/// Gives a word its first value of a new stay, whatever is being done to it.
+///
+/// A plain store: a compare-and-swap that read the old value comes before it, and one that comes
+/// after it fails. loom does not know the first half (that nothing comes between what a
+/// compare-and-swap reads and what it writes) of a plain store, but of a swap.
+pub(super) fn begin(word: &AtomicU64, value: u64) {
+    #[cfg(not(loom))]
+    word.store(value, Relaxed);
+    #[cfg(loom)]
+    word.swap(value, Relaxed);
+}
+
 /// Replaces the value by `change(value)`, unless the slot has moved on. Returns whether it did.
 pub(super) fn update(word: &AtomicU64, seq: Seq, change: impl Fn(u64) -> u64) -> bool {
     let mut seen = word.load(Relaxed);
