@@ -80,6 +80,8 @@ pub(super) struct Line {
     pub(super) late: Option<bool>,
     pub(super) dwell_s: Option<f64>,
     pub(super) evidence: Vec<Evidence>,
+    pub(super) ruled_out: Vec<RuledOut>,
+    pub(super) coverage: Vec<Sight>,
 }
 
 /// Whose room a line speaks of.
@@ -96,7 +98,28 @@ pub(super) struct Evidence {
     pub(super) id: String,
 }
 
+/// A cause that a line rules out.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct RuledOut {
+    pub(super) because: Evidence,
+}
+
+/// What a line says of one source.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Sight {
+    pub(super) why: Option<String>,
+}
+
 impl Line {
+    /// Whether it says that its worker is covered as far as it will be: nothing is still to be
+    /// attached.
+    pub(super) fn is_covered(&self) -> bool {
+        let pending = |sight: &Sight| sight.why.as_deref() == Some("not_attached");
+        self.kind == "coverage" && !self.coverage.iter().any(pending)
+    }
+
     /// Whether this is an alarm: a verdict that is more than information.
     pub(super) fn is_alert(&self) -> bool {
         self.kind == "verdict" && self.severity.as_deref() != Some("info")
@@ -120,9 +143,10 @@ impl Line {
         format!("room {room}: {says} after {dwell:.1} s in the queue ({evidence})")
     }
 
-    /// Whether its evidence has a piece of that id.
+    /// Whether it states that piece of evidence, for its cause or against another.
     pub(super) fn states(&self, id: &str) -> bool {
-        self.evidence.iter().any(|piece| piece.id == id)
+        let against = self.ruled_out.iter().map(|ruled_out| &ruled_out.because);
+        self.evidence.iter().chain(against).any(|piece| piece.id == id)
     }
 }
 

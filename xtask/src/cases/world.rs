@@ -178,7 +178,7 @@ impl<'a> World<'a> {
 
     fn take_line(&mut self, at: Moment, line: Line) {
         let pid = line.worker.as_ref().map_or(0, |worker| worker.pid);
-        if line.kind == "coverage" {
+        if line.is_covered() {
             self.covered.insert(pid);
         }
         if pid != self.record.prefill {
