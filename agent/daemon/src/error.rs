@@ -4,6 +4,7 @@ use std::io;
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
+use crate::journal::JournalError;
 use crate::probe::{LoadError, Obstacle};
 
 /// Why `inflightd` ended.
@@ -27,16 +28,8 @@ pub enum RunError {
         why: &'static str,
     },
     /// The state directory.
-    #[error("{doing} {path}")]
-    State {
-        /// What was being done.
-        doing: &'static str,
-        /// Where.
-        path: String,
-        /// What the system said.
-        #[source]
-        source: io::Error,
-    },
+    #[error("opening the state directory")]
+    State(#[source] JournalError),
     /// The system.
     #[error("{doing}")]
     Io {
@@ -53,6 +46,15 @@ pub enum RunError {
 
 fn pid(pid: &Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
+}
+
+impl From<JournalError> for RunError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Busy(pid) => Self::Busy(pid),
+            error @ JournalError::Io { .. } => Self::State(error),
+        }
+    }
 }
 
 impl RunError {
@@ -72,7 +74,7 @@ impl RunError {
             Self::Probes(LoadError::Obstacle(_) | LoadError::NoBpf) => 4,
             Self::Busy(_) => 5,
             Self::Pid { .. } => 6,
-            Self::Probes(_) | Self::State { .. } | Self::Io { .. } => 1,
+            Self::Probes(_) | Self::State(_) | Self::Io { .. } => 1,
         })
     }
 }

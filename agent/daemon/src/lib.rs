@@ -5,6 +5,7 @@
 //!   [`hits`] (ring records), [`meters`] (sockets and processes);
 //! * [`worker`]: the table and the marks of one worker made one;
 //! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
+//! * [`journal`]: what was told, across the agent's lives; [`tap`] and [`replay`]: captures;
 //! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for.
 //!
 //! Only [`clock`] reads time, only [`probe`] knows aya, only [`table`] maps memory.
@@ -17,11 +18,14 @@ pub mod discover;
 pub mod error;
 pub mod hits;
 pub mod identity;
+pub mod journal;
 pub mod meters;
 pub mod names;
 pub mod probe;
 pub mod proc;
+pub mod replay;
 pub mod run;
 pub mod sink;
 pub mod table;
+pub mod tap;
 pub mod worker;

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use inflightd::agent::chain;
 use inflightd::cli::{Cli, Command};
-use inflightd::run;
+use inflightd::{replay, run};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -14,7 +14,7 @@ fn main() -> ExitCode {
             log_to_stderr(args.log);
             run::run(args)
         }
-        Command::Replay(_) => Ok(()),
+        Command::Replay(args) => replay::replay(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

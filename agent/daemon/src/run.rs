@@ -6,17 +6,19 @@ use std::time::Duration;
 use inflightd_core::Nanos;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::agent::{Agent, Parts};
+use crate::agent::{Agent, Parts, Teller};
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::discover::Census;
 use crate::error::RunError;
 use crate::hits::Hits;
+use crate::journal::Journal;
 use crate::probe::{Options, Probes};
 use crate::proc::{self, Stat};
 use crate::sink::{Form, Sink};
 use crate::table;
+use crate::tap::Tap;
 
 /// How often the ring is read. Records come without a wake-up: that would be paid by the probed
 /// thread.
@@ -111,20 +113,35 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
     for pid in &pids {
         check(*pid, device)?;
     }
-    let hits = if config.probes {
-        let options = Options { debug: args.log >= tracing::Level::DEBUG, ..Options::default() };
-        Hits::On(Box::new(Probes::load(options).map_err(RunError::Probes)?))
-    } else {
-        Hits::Off
-    };
+    let boot = proc::boot_id().map_err(RunError::io("reading the boot id"))?;
+    let hits = hits(args, config)?;
+    let journal = Journal::open(&config.state_dir, &boot)?;
+    let clock = Clock::read();
+    let tap = args
+        .capture
+        .as_deref()
+        .map(|path| Tap::create(path, &config.policy, clock))
+        .transpose()
+        .map_err(RunError::io("writing the capture"))?;
     let form = if args.json { Form::Json } else { Form::Text };
+    let sink = Sink::new(form, Box::new(io::stdout()));
     Ok(Agent::new(Parts {
-        boot: proc::boot_id().map_err(RunError::io("reading the boot id"))?,
+        boot,
         census: Census::new(device, pids),
         hits,
         policy: config.policy,
-        sink: Sink::new(form, Box::new(io::stdout())),
+        clock,
+        teller: Teller::new(sink, journal, tap),
     }))
+}
+
+fn hits(args: &cli::Run, config: &Config) -> Result<Hits, RunError> {
+    if !config.probes {
+        return Ok(Hits::Off);
+    }
+    let options = Options { debug: args.log >= tracing::Level::DEBUG, ..Options::default() };
+    let probes = Probes::load(options).map_err(RunError::Probes)?;
+    Ok(Hits::On(Box::new(probes)))
 }
 
 /// Whether a process given by `--pid` is a worker.

@@ -7,7 +7,6 @@ use inflightd_core::{Event, Fact, Nanos, Sight, Source};
 
 use super::Agent;
 use crate::discover::Read;
-use crate::identity::Identity;
 use crate::names::{About, WorkerName};
 use crate::proc::{self, TableMap};
 use crate::table::{Mapped, OpenError};
@@ -85,12 +84,7 @@ impl Agent {
     fn add(&mut self, read: &Read, inode: u64, about: About, told: Removals, now: Nanos) -> Worker {
         let number = Worker(self.next_worker);
         self.next_worker += 1;
-        let identity = Identity {
-            boot: self.boot.clone(),
-            pid: read.pid,
-            start: read.start,
-            index: about.index,
-        };
+        let identity = self.identity(read, &about);
         let tracker = Tracker::new(number, now, told);
         let mut watched = Watched::new(number, (read.pid, read.start), inode, tracker);
         watched.index = about.index;
@@ -119,7 +113,8 @@ impl Agent {
         } else {
             Removals::through(counters.removals)
         };
-        let history = History::read(&table, &before);
+        let past = self.past(read, &about, before);
+        let history = History::read(&table, &past.told);
         tracing::info!(
             pid = read.pid,
             index = about.index,
@@ -127,7 +122,8 @@ impl Agent {
             engine = about.engine,
             "found a worker"
         );
-        let number = self.add(read, map.inode, about, before, now);
+        let number = self.add(read, map.inode, about, past.told.clone(), now);
+        self.teller.meet(number, &past);
         if let Some(watched) = self.workers.get_mut(&number) {
             watched.mapped = Some(mapped);
         }
@@ -138,6 +134,7 @@ impl Agent {
             }
         }
         self.scan(number, now, true);
+        self.resume(number, &past, now);
         self.read_meters(&[number], now);
     }
 
@@ -197,7 +194,7 @@ impl Agent {
         self.peer_process_gone(pid, at);
     }
 
-    fn end(&mut self, number: Worker, at: Nanos) {
+    pub(super) fn end(&mut self, number: Worker, at: Nanos) {
         // The table outlives its worker for as long as it is mapped here: its last words count.
         self.scan(number, at, false);
         self.tell(number, at, Fact::Ended);

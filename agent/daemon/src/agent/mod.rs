@@ -3,24 +3,32 @@
 //! One thread does everything, so facts reach the ledger in one order, which a capture keeps.
 
 mod census;
+mod past;
 mod peers;
 mod records;
+mod teller;
 
 use std::io;
 
-use inflightd_core::fact::Worker;
+use inflightd_capture::{Input, feed};
+use inflightd_core::fact::{Seq, Worker};
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy, Source};
 
 use census::Workers;
 pub use census::chain;
 use peers::Peers;
+pub use teller::Teller;
 
 use crate::clock::Clock;
 use crate::discover::Census;
 use crate::hits::Hits;
 use crate::names::Names;
-use crate::sink::{Sink, Writer};
+use crate::replay::said;
+use crate::sink::Writer;
 use crate::worker::Watched;
+
+/// Wall time that is off by more than this is set anew.
+const CLOCK_STEP: Nanos = Nanos::from_millis(1);
 
 /// Everything that the agent knows.
 #[derive(Debug)]
@@ -38,7 +46,7 @@ pub struct Agent {
     peers: Peers,
     events: Vec<Event>,
     ledger: Ledger,
-    sink: Sink,
+    teller: Teller,
     unplaced: u64,
 }
 
@@ -53,8 +61,10 @@ pub struct Parts {
     pub hits: Hits,
     /// Deadlines.
     pub policy: Policy,
+    /// Monotonic to wall time.
+    pub clock: Clock,
     /// Where lines go.
-    pub sink: Sink,
+    pub teller: Teller,
 }
 
 impl Agent {
@@ -63,7 +73,7 @@ impl Agent {
         Self {
             boot: parts.boot,
             started_at: Clock::now(),
-            clock: Clock::read(),
+            clock: parts.clock,
             census: parts.census,
             names: Names::default(),
             workers: Workers::new(),
@@ -73,7 +83,7 @@ impl Agent {
             peers: Peers::default(),
             events: Vec::new(),
             ledger: Ledger::new(parts.policy),
-            sink: parts.sink,
+            teller: parts.teller,
             unplaced: 0,
         }
     }
@@ -107,7 +117,13 @@ impl Agent {
 
     /// Looks for workers.
     pub fn census(&mut self, now: Nanos) -> io::Result<()> {
+        let clock = Clock::read();
+        if clock.offset().abs_diff(self.clock.offset()) > CLOCK_STEP.0 {
+            self.clock = clock;
+            self.teller.offset(clock);
+        }
         self.look(now);
+        self.bury_strangers(now);
         self.pump(now)
     }
 
@@ -145,31 +161,56 @@ impl Agent {
     pub fn pump(&mut self, now: Nanos) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
         events.sort_by_key(|event| event.at);
-        for event in &events {
-            self.ledger.observe(event);
+        let mut inputs: Vec<Input> = events.into_iter().map(Input::Event).collect();
+        for input in &inputs {
+            feed(&mut self.ledger, input);
         }
         if self.ledger.deadline().is_some_and(|due| due <= now) {
-            self.ledger.tick(now);
+            let tick = Input::Tick(now);
+            feed(&mut self.ledger, &tick);
+            inputs.push(tick);
         }
-        while let Some(output) = self.ledger.poll() {
+        if inputs.is_empty() {
+            return Ok(());
+        }
+        self.teller.record(&mut self.names, &inputs);
+        for output in said(&mut self.ledger) {
             self.write(&output)?;
         }
+        self.take_leave();
+        Ok(())
+    }
+
+    fn write(&mut self, output: &Output) -> io::Result<()> {
+        let removal = match output {
+            Output::Dwell(dwell) => self.removal_of(dwell.worker, dwell.seq),
+            _ => 0,
+        };
+        let writer = Writer { names: &self.names, clock: self.clock };
+        self.teller.write(output, writer, removal)?;
+        if let Output::Dwell(dwell) = output {
+            self.names.remove_room(dwell.worker, dwell.seq);
+        }
+        Ok(())
+    }
+
+    /// The number that the table gave to a room's removal; 0 where it has none.
+    fn removal_of(&mut self, worker: Worker, seq: Seq) -> u64 {
+        self.workers
+            .get_mut(&worker)
+            .or_else(|| self.ended.iter_mut().find(|watched| watched.number == worker))
+            .map_or(0, |watched| watched.tracker.take_number(seq))
+    }
+
+    /// Forgets the workers that have ended, now that their last lines are written.
+    fn take_leave(&mut self) {
         for watched in std::mem::take(&mut self.ended) {
+            self.teller.end(watched.number);
             self.names.end_worker(watched.number);
             self.forget_peers(watched.number, watched.pid);
             if self.workers.values().all(|other| other.pid != watched.pid) {
                 self.hits.forget(watched.pid);
             }
         }
-        Ok(())
-    }
-
-    fn write(&mut self, output: &Output) -> io::Result<()> {
-        let writer = Writer { names: &self.names, clock: self.clock };
-        self.sink.write(&writer.line(output))?;
-        if let Output::Dwell(dwell) = output {
-            self.names.remove_room(dwell.worker, dwell.seq);
-        }
-        Ok(())
     }
 }

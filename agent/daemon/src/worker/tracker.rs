@@ -11,6 +11,7 @@ use inflightd_core::fact::{Append, Counts, Outcome, Peer, Phase, Room, Seq, Tid,
 use inflightd_core::{Event, Fact, Nanos, Source};
 
 use super::Removals;
+use crate::journal::OpenRoom;
 use crate::names::{Names, PeerName, RoomName};
 
 /// Most rooms of one worker that are held open; the victim is the newcomer, counted.
@@ -331,6 +332,20 @@ impl Tracker {
             expected: view.as_ref().map_or(record.expected, |view| view.expected),
             view: view.as_deref(),
             rid: String::from_utf8_lossy(rid).into_owned(),
+        };
+        self.admit(newcomer, out);
+    }
+
+    /// A room that an earlier life of the agent has told as appended. Known only where the table
+    /// does not show it any more: the next scan finds how it ended, or that nobody can know.
+    pub fn restore(&mut self, seq: Seq, open: OpenRoom, rid: String, out: &mut Out<'_>) {
+        let newcomer = Newcomer {
+            at: Nanos(open.at),
+            seq,
+            room: open.room,
+            expected: open.expected,
+            view: None,
+            rid,
         };
         self.admit(newcomer, out);
     }

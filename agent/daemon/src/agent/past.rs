@@ -1,0 +1,79 @@
+//! What earlier lives of the agent have left: rooms they told of, verdicts that stand.
+
+use std::collections::BTreeMap;
+
+use inflightd_core::fact::Worker;
+use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
+
+use super::Agent;
+use crate::discover::Read;
+use crate::identity::Identity;
+use crate::journal::Past;
+use crate::names::{About, WorkerName};
+use crate::proc::Stat;
+use crate::worker::{Removals, Tracker, Watched};
+
+impl Agent {
+    pub(super) fn identity(&self, read: &Read, about: &About) -> Identity {
+        Identity { boot: self.boot.clone(), pid: read.pid, start: read.start, index: about.index }
+    }
+
+    /// What is known of a worker that was just found; `before` are the removals that need no
+    /// telling if no earlier life knew it.
+    pub(super) fn past(&self, read: &Read, about: &About, before: Removals) -> Past {
+        let identity = self.identity(read, about);
+        self.teller.past(&identity).unwrap_or_else(|| Past {
+            identity,
+            role: about.role.clone(),
+            engine: about.engine.clone(),
+            version: about.version.clone(),
+            told: before,
+            open: BTreeMap::new(),
+            standing: BTreeMap::new(),
+        })
+    }
+
+    /// Takes over the rooms and verdicts of earlier lives. The table has been read.
+    pub(super) fn resume(&mut self, number: Worker, past: &Past, now: Nanos) {
+        self.with(number, |watched, out| {
+            for (seq, open) in &past.open {
+                watched.tracker.restore(*seq, *open, String::new(), out);
+            }
+        });
+        for (seq, (finding, cause)) in &past.standing {
+            self.tell(number, now, Fact::Told(*seq, *finding, *cause));
+        }
+    }
+
+    /// Tells the end of rooms whose worker went while no agent was there.
+    pub(super) fn bury_strangers(&mut self, now: Nanos) {
+        for past in self.teller.strangers() {
+            let (pid, start) = (past.identity.pid, past.identity.start);
+            if !Stat::of(pid).is_ok_and(|stat| stat.start == start && !stat.is_gone()) {
+                self.bury_stranger(&past, now);
+            }
+        }
+    }
+
+    fn bury_stranger(&mut self, past: &Past, now: Nanos) {
+        let number = Worker(self.next_worker);
+        self.next_worker += 1;
+        let about = About {
+            index: past.identity.index,
+            role: past.role.clone(),
+            engine: past.engine.clone(),
+            version: past.version.clone(),
+            ..About::unread()
+        };
+        let name = WorkerName { identity: past.identity.clone(), about };
+        self.names.add_worker(number, name);
+        self.teller.meet(number, past);
+        let tracker = Tracker::new(number, now, past.told.clone());
+        let process = (past.identity.pid, past.identity.start);
+        self.workers.insert(number, Watched::new(number, process, 0, tracker));
+        self.tell(number, now, Fact::Found);
+        self.cover(number, Source::Table, Sight::Blind(Reason::ReadFailed), now);
+        self.resume(number, past, now);
+        self.end(number, now);
+    }
+}

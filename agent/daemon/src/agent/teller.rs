@@ -1,0 +1,97 @@
+//! Tells: the journal before and after, the line in between, and the capture beside it.
+
+use std::io;
+
+use inflightd_capture::Input;
+use inflightd_core::Output;
+use inflightd_core::fact::Worker;
+
+use crate::clock::Clock;
+use crate::identity::Identity;
+use crate::journal::{Journal, Past};
+use crate::names::Names;
+use crate::sink::{Sink, Writer};
+use crate::tap::Tap;
+
+/// Where lines and inputs go.
+#[derive(Debug)]
+pub struct Teller {
+    sink: Sink,
+    journal: Journal,
+    tap: Option<Tap>,
+}
+
+impl Teller {
+    /// A teller of lines, with a capture or without.
+    pub const fn new(sink: Sink, journal: Journal, tap: Option<Tap>) -> Self {
+        Self { sink, journal, tap }
+    }
+
+    /// Writes the line of an output, once over all lives of the agent.
+    pub(super) fn write(
+        &mut self,
+        output: &Output,
+        writer: Writer<'_>,
+        removal: u64,
+    ) -> io::Result<()> {
+        let telling = match output {
+            Output::Dwell(dwell) => self.journal.dwell(dwell.worker, dwell.seq, removal),
+            Output::Verdict(verdict) => self.journal.verdict(verdict),
+            Output::Clear(clear) => self.journal.clear(clear),
+            _ => None,
+        };
+        let mut line = writer.line(output);
+        line.maybe_repeated = telling.as_ref().is_some_and(|telling| telling.maybe_repeated);
+        self.sink.write(&line)?;
+        if let Some(telling) = telling {
+            self.journal.told(telling);
+        }
+        if let Output::Append(append) = output {
+            self.journal.appended(append);
+        }
+        Ok(())
+    }
+
+    /// Records what the ledger was given. A capture that cannot be written ends there: the agent
+    /// goes on.
+    pub(super) fn record(&mut self, names: &mut Names, inputs: &[Input]) {
+        let news = names.take_news();
+        self.on_tap(|tap| {
+            news.iter().try_for_each(|named| tap.name(named))?;
+            inputs.iter().try_for_each(|input| tap.input(input))?;
+            tap.round()
+        });
+    }
+
+    /// Wall time was set anew.
+    pub(super) fn offset(&mut self, clock: Clock) {
+        self.on_tap(|tap| tap.offset(clock));
+    }
+
+    fn on_tap(&mut self, act: impl FnOnce(&mut Tap) -> io::Result<()>) {
+        if let Some(Err(error)) = self.tap.as_mut().map(act) {
+            tracing::error!(%error, "writing the capture; it ends here");
+            self.tap = None;
+        }
+    }
+
+    /// What earlier lives have told of a worker.
+    pub(super) fn past(&self, identity: &Identity) -> Option<Past> {
+        self.journal.past(identity)
+    }
+
+    /// Workers of earlier lives that this one has not met.
+    pub(super) fn strangers(&self) -> Vec<Past> {
+        self.journal.strangers()
+    }
+
+    /// A worker was met.
+    pub(super) fn meet(&mut self, worker: Worker, past: &Past) {
+        self.journal.meet(worker, past);
+    }
+
+    /// A worker has ended.
+    pub(super) fn end(&mut self, worker: Worker) {
+        self.journal.end(worker);
+    }
+}

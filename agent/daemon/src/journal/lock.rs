@@ -1,0 +1,47 @@
+//! One agent per state directory.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use super::JournalError;
+
+/// The lock: held as long as the value lives, and gone with the process however that ends.
+#[derive(Debug)]
+pub(super) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    pub(super) fn take(dir: &Path) -> Result<Self, JournalError> {
+        let path = dir.join("lock");
+        let failed = |doing, source| JournalError::Io { doing, path: path.clone(), source };
+        let mut file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(|source| failed("opening", source))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(JournalError::Busy(holder(&mut file))),
+            Err(errno) => return Err(failed("locking", errno.into())),
+        }
+        // For people and for the message above; the lock itself does not rest on it.
+        file.set_len(0)
+            .and_then(|()| file.seek(SeekFrom::Start(0)).map(drop))
+            .and_then(|()| writeln!(file, "{}", std::process::id()))
+            .map_err(|source| failed("writing", source))?;
+        Ok(Self { _file: file })
+    }
+}
+
+fn holder(file: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}

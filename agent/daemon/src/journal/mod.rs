@@ -1,0 +1,229 @@
+//! What the agent has told, across its lives.
+//!
+//! An append-only file of checksummed lines. A line that must be written once is noted before
+//! (`will`) and after (`did`). Killed in between, the next life writes it again: under the same
+//! id, and marked as maybe repeated. Nothing is flushed to a disk: a process that is killed loses
+//! nothing that it has written, and after a crash of the machine no worker is left to speak of.
+
+mod entry;
+mod lock;
+mod state;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use inflightd_core::fact::{Seq, Worker};
+use inflightd_core::verdict::{Appended, Clear, Verdict};
+
+use entry::{Act, Entry, Number};
+use lock::Lock;
+use state::State;
+pub use state::{OpenRoom, Past};
+
+use crate::identity::Identity;
+
+/// A journal larger than this, and than four times what it says, is written anew.
+const LARGE: u64 = 4 << 20;
+/// Longest journal that is read; the rest is given up.
+const READ_MAX: u64 = 256 << 20;
+
+/// Why the journal cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum JournalError {
+    /// Another agent holds the directory.
+    #[error("the state directory is in use")]
+    Busy(Option<u32>),
+    /// The system refused.
+    #[error("{doing} {}", path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// The journal of this life, and what earlier ones have left.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    compact_size: u64,
+    state: State,
+    numbers: BTreeMap<Worker, Number>,
+    next: Number,
+    failed: bool,
+    _lock: Lock,
+}
+
+impl Journal {
+    /// Opens the journal in `dir`, which is made where it does not exist.
+    pub fn open(dir: &Path, boot: &str) -> Result<Self, JournalError> {
+        let failed =
+            |doing, path: &Path, source| JournalError::Io { doing, path: path.to_owned(), source };
+        fs::create_dir_all(dir).map_err(|source| failed("making", dir, source))?;
+        let lock = Lock::take(dir)?;
+        let path = dir.join("journal");
+        let text = read(&path).map_err(|source| failed("reading", &path, source))?;
+        let (state, damaged) = State::read(&text, boot);
+        if damaged > 0 {
+            tracing::warn!(lines = damaged, "skipped damaged lines of the journal");
+        }
+        let (file, size) =
+            write_anew(&path, &state).map_err(|source| failed("writing", &path, source))?;
+        let next = state.workers.keys().next_back().map_or(0, |last| last + 1);
+        Ok(Self {
+            path,
+            file,
+            size,
+            compact_size: size,
+            state,
+            numbers: BTreeMap::new(),
+            next,
+            failed: false,
+            _lock: lock,
+        })
+    }
+
+    /// Workers of earlier lives that this one has not met yet.
+    pub fn strangers(&self) -> Vec<Past> {
+        let met: Vec<Number> = self.numbers.values().copied().collect();
+        let unmet = self.state.workers.iter().filter(|(n, _)| !met.contains(n));
+        unmet.map(|(_, past)| past.clone()).collect()
+    }
+
+    /// What earlier lives have told of this worker.
+    pub fn past(&self, identity: &Identity) -> Option<Past> {
+        self.find(identity).and_then(|n| self.state.workers.get(&n)).cloned()
+    }
+
+    fn find(&self, identity: &Identity) -> Option<Number> {
+        self.state.workers.iter().find(|(_, past)| past.identity == *identity).map(|(n, _)| *n)
+    }
+
+    /// A worker was met: its lines from now on are about `worker`.
+    pub fn meet(&mut self, worker: Worker, past: &Past) {
+        let known = self.find(&past.identity);
+        let n = known.unwrap_or(self.next);
+        self.numbers.insert(worker, n);
+        if known.is_none() {
+            self.next += 1;
+            self.note(&state::worker(n, past));
+        }
+    }
+
+    /// A worker has ended and all its lines are written.
+    pub fn end(&mut self, worker: Worker) {
+        if let Some(n) = self.numbers.remove(&worker) {
+            self.note(&Entry::End { n });
+        }
+    }
+
+    /// A room entered the queue, and that was told.
+    pub fn appended(&mut self, append: &Appended) {
+        if let Some(n) = self.numbers.get(&append.worker).copied() {
+            self.note(&Entry::Append {
+                n,
+                seq: append.seq.0,
+                room: append.room.0,
+                at: append.at.0,
+                expected: append.expected,
+            });
+        }
+    }
+
+    /// Begins a dwell line; `removal` is its number in the table, or 0.
+    pub fn dwell(&mut self, worker: Worker, seq: Seq, removal: u64) -> Option<Telling> {
+        let n = *self.numbers.get(&worker)?;
+        Some(self.begin(Act::Dwell { n, seq: seq.0, removal }))
+    }
+
+    /// Begins a verdict line.
+    pub fn verdict(&mut self, verdict: &Verdict) -> Option<Telling> {
+        let n = *self.numbers.get(&verdict.worker)?;
+        Some(self.begin(Act::verdict(n, verdict.seq, verdict.finding, verdict.cause)))
+    }
+
+    /// Begins a clear line.
+    pub fn clear(&mut self, clear: &Clear) -> Option<Telling> {
+        let n = *self.numbers.get(&clear.worker)?;
+        Some(self.begin(Act::clear(n, clear.seq, clear.finding, clear.cause)))
+    }
+
+    fn begin(&mut self, act: Act) -> Telling {
+        let maybe_repeated = self.state.pending.contains(&act);
+        if !maybe_repeated {
+            self.note(&Entry::Will(act.clone()));
+        }
+        Telling { act, maybe_repeated }
+    }
+
+    /// The line was written.
+    pub fn told(&mut self, telling: Telling) {
+        self.note(&Entry::Did(telling.act));
+    }
+
+    /// Adds an entry. Should that fail, the agent goes on: it may tell a line twice after a
+    /// restart.
+    fn note(&mut self, entry: &Entry) {
+        self.state.apply(entry);
+        let written = entry::write(entry).map_err(io::Error::from).and_then(|line| {
+            self.file.write_all(line.as_bytes())?;
+            self.size += line.len() as u64;
+            if self.size > LARGE && self.size > 4 * self.compact_size {
+                (self.file, self.size) = write_anew(&self.path, &self.state)?;
+                self.compact_size = self.size;
+            }
+            Ok(())
+        });
+        match written {
+            Ok(()) => self.failed = false,
+            Err(error) if !self.failed => {
+                self.failed = true;
+                tracing::error!(path = %self.path.display(), %error, "writing the journal");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A line that is being written.
+#[derive(Debug)]
+pub struct Telling {
+    act: Act,
+    /// An earlier life may have written it.
+    pub maybe_repeated: bool,
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) => return Err(error),
+    };
+    let mut bytes = Vec::new();
+    io::Read::read_to_end(&mut io::Read::take(file, READ_MAX), &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Writes the state to a new file that takes the old one's place in one step.
+fn write_anew(path: &Path, state: &State) -> io::Result<(File, u64)> {
+    let mut text = String::new();
+    for entry in state.entries() {
+        text.push_str(&entry::write(&entry)?);
+    }
+    let new = path.with_extension("new");
+    fs::write(&new, &text)?;
+    fs::rename(&new, path)?;
+    let file = OpenOptions::new().append(true).open(path)?;
+    Ok((file, text.len() as u64))
+}
+
+#[cfg(test)]
+mod tests;
