@@ -283,7 +283,8 @@ impl Book {
                 .map(|peer| self.peer_case(*peer, first_post, policy))
                 .collect(),
             peers_whole: account.peers_whole,
-            ahead: self.ahead(account),
+            // Only a room that was not posted can be waiting behind others.
+            ahead: if account.posts() == 0 { self.ahead(account) } else { None },
             beat: self.beat,
             coverage: &self.coverage,
         }

@@ -1,0 +1,96 @@
+//! What an event costs the ledger, by the number of open rooms: it must not grow but for a
+//! logarithm. `cargo xtask bench` runs it.
+
+use std::hint::black_box;
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use inflightd_core::fact::{Append, Handle, Outcome, Peer, Room, Seq, Tid, Worker};
+use inflightd_core::{Event, Fact, Ledger, Nanos, Policy};
+
+/// Open rooms per worker: a ledger bounds them at 16,384.
+const PER_WORKER: u64 = 10_000;
+/// Events of one room's stay.
+const EVENTS: u64 = 11;
+
+fn observe(ledger: &mut Ledger, at: u64, worker: u32, fact: Fact) {
+    ledger.observe(&Event { at: Nanos(at), worker: Worker(worker), fact });
+}
+
+fn append(seq: u64) -> Fact {
+    Fact::Append(Append {
+        seq: Seq(seq),
+        room: Room(seq),
+        expected: 65_536,
+        peers: vec![Peer(u32::try_from(seq % 64).unwrap_or(0))],
+        peers_whole: true,
+        late: false,
+    })
+}
+
+/// A ledger with so many open rooms, posted and not complete.
+fn filled(rooms: u64) -> Ledger {
+    let mut ledger = Ledger::new(Policy::DEFAULT);
+    for room in 0..rooms {
+        let worker = u32::try_from(room / PER_WORKER).unwrap_or(0);
+        observe(&mut ledger, room, worker, append(room));
+        observe(&mut ledger, room, worker, Fact::Post(Seq(room), 65_536));
+    }
+    while ledger.poll().is_some() {}
+    ledger
+}
+
+/// One healthy stay beside them.
+fn stay(ledger: &mut Ledger, n: u64) {
+    let at = 1_000_000_000 + n * 1000;
+    let (seq, tid, handle) = (Seq(1 << 40 | n), Tid(7), Handle(0x1000));
+    let (peer, bytes) = (Some(Peer(1)), Some(65_536));
+    observe(ledger, at, 0, append(seq.0));
+    for fact in [
+        Fact::Serve(tid, seq),
+        Fact::Post(seq, 65_536),
+        Fact::XferPost { tid, handle, peer, bytes },
+        Fact::Flush { tid, ep: 9, request: 0x50a0 },
+        Fact::XferRet(tid, handle, 1),
+        Fact::FlushDone(0x5000, Some(0)),
+        Fact::XferRelease(handle, Some(0)),
+        Fact::Done(seq, 65_536, true),
+        Fact::ServeEnd(tid),
+        Fact::Remove(seq, Outcome::Success),
+    ] {
+        observe(ledger, at, 0, fact);
+    }
+    ledger.tick(Nanos(at));
+    while let Some(output) = ledger.poll() {
+        black_box(output);
+    }
+}
+
+fn events(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("event");
+    group.throughput(Throughput::Elements(EVENTS));
+    for rooms in [1_000, 10_000, 100_000] {
+        let mut ledger = filled(rooms);
+        let mut n = 0;
+        group.bench_function(BenchmarkId::new("open_rooms", rooms), |bencher| {
+            bencher.iter(|| {
+                n += 1;
+                stay(&mut ledger, n);
+            });
+        });
+    }
+    group.finish();
+}
+
+fn idle_tick(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("tick_with_nothing_due");
+    for rooms in [1_000, 10_000, 100_000] {
+        let mut ledger = filled(rooms);
+        group.bench_function(BenchmarkId::new("open_rooms", rooms), |bencher| {
+            bencher.iter(|| ledger.tick(black_box(Nanos(2_000_000_000))));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, events, idle_tick);
+criterion_main!(benches);
