@@ -197,6 +197,19 @@ fn a_file_is_probed_once_and_until_it_is_detached() {
 }
 
 #[test]
+fn a_library_in_another_mount_namespace_is_reached() {
+    let _turn = turn();
+    let mut probes = load(Options::default());
+    let mut target = Target::start_apart();
+    let report = probes.attach_process(target.pid());
+    let path = &report.libraries[0].path;
+    assert!(!path.exists(), "only the target sees {}", path.display());
+    assert_eq!(report.libraries[0].attached.len(), 8, "{report:?}");
+    target.tell("marks 10");
+    assert_eq!(probes.drain(&mut |_| {}).records, 80);
+}
+
+#[test]
 fn a_process_that_has_gone_is_a_problem_not_a_panic() {
     let _turn = turn();
     let mut probes = load(Options::default());
@@ -262,7 +275,7 @@ fn cost_of_a_mark() {
     let _turn = turn();
     let mut probes = load(Options { ring_bytes: 16 << 20, ..Options::default() });
     let mut target = Target::start(&[]);
-    let mut sample = |target: &mut Target, command: &str| {
+    let sample = |target: &mut Target, command: &str| {
         let mut costs: Vec<f64> = (0..15).map(|_| target.tell(command)).collect();
         costs.sort_by(f64::total_cmp);
         (costs[0], costs[7])

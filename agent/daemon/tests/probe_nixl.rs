@@ -186,6 +186,24 @@ fn a_transfer_to_itself_is_seen_like_any_other() {
 }
 
 #[test]
+fn a_read_is_seen_like_a_write() {
+    let _turn = turn();
+    let (mut probes, mut prefill, decode) = pair(Options::default());
+    let pid = prefill.pid();
+    prefill.ask(&json!({"do": "post", "descs": 3, "size": 4096, "op": "READ"}));
+    assert_eq!(prefill.ask(&json!({"do": "wait"}))["state"], "DONE");
+    prefill.ask(&json!({"do": "release"}));
+    let records = drain_until(&mut probes, |all| !seen(all, pid).releases.is_empty());
+    let seen = seen(&records, pid);
+    assert_eq!((seen.posts[0].op, seen.posts[0].bytes), (0, 3 * 4096));
+    let flushes: Vec<_> =
+        seen.flushes.iter().filter(|f| f.handle == seen.posts[0].handle).collect();
+    assert_eq!(flushes.len(), 1, "{}", summary(&records));
+    assert_eq!((seen.dones.len(), seen.dones[0].request), (1, flushes[0].request));
+    drop(decode);
+}
+
+#[test]
 fn a_killed_peer_gives_an_endpoint_error_and_its_exit() {
     let _turn = turn();
     let (mut probes, mut prefill, decode) = pair(Options::default());

@@ -111,14 +111,20 @@ pub(crate) fn find(pid: u32) -> io::Result<Vec<Found>> {
 /// Opens the mapped file itself; where that is not allowed, the file at its path, if it still is
 /// the same one.
 fn open(process: &Path, mapping: &Mapping, family: Family) -> io::Result<Library> {
-    let exact = File::open(process.join("map_files").join(&mapping.range));
-    let file = exact.or_else(|_denied| {
-        let relative = mapping.path.strip_prefix("/").unwrap_or(&mapping.path);
-        File::open(process.join("root").join(relative))
-    })?;
+    let file = match File::open(process.join("map_files").join(&mapping.range)) {
+        Ok(file) => file,
+        Err(_denied) => {
+            let relative = mapping.path.strip_prefix("/").unwrap_or(&mapping.path);
+            let file = File::open(process.join("root").join(relative))?;
+            if file.metadata()?.ino() != mapping.inode {
+                return Err(io::Error::other("another file lies at the path of the mapped one"));
+            }
+            file
+        }
+    };
     let meta = file.metadata()?;
-    if !meta.is_file() || meta.ino() != mapping.inode {
-        return Err(io::Error::other("another file lies at the path of the mapped one"));
+    if !meta.is_file() {
+        return Err(io::Error::other("what is mapped is not a regular file"));
     }
     Ok(Library { family, path: mapping.path.clone(), file, device: meta.dev(), inode: meta.ino() })
 }

@@ -73,25 +73,47 @@ fn compile(arguments: &[&str], out: &Path) {
     assert!(compiled.status.success(), "cc: {}", String::from_utf8_lossy(&compiled.stderr));
 }
 
+/// A folder with the program `target` and its library.
+fn compile_target(defines: &[&str]) -> tempfile::TempDir {
+    let support = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe_support");
+    let source = |name: &str| support.join(name).to_str().unwrap().to_owned();
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("libinflight-test.so");
+    let marks = source("marks.c");
+    let named = "-Wl,--build-id,-soname,libinflight-test.so";
+    let mut shared = vec!["-shared", "-fPIC", named, &marks];
+    shared.extend(defines);
+    compile(&shared, &library);
+    let (main, library) = (source("target.c"), library.to_str().unwrap());
+    let mut whole = vec![main.as_str(), library, "-Wl,-rpath,$ORIGIN", "-pthread"];
+    whole.extend(defines);
+    compile(&whole, &folder.path().join("target"));
+    folder
+}
+
 impl Target {
     /// Compiles and starts the target; `defines` choose the shape of the marks.
     pub(crate) fn start(defines: &[&str]) -> Self {
-        let support = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe_support");
-        let source = |name: &str| support.join(name).to_str().unwrap().to_owned();
-        let folder = tempfile::tempdir().unwrap();
-        let library = folder.path().join("libinflight-test.so");
-        let program = folder.path().join("target");
-        let marks = source("marks.c");
-        let mut shared = vec!["-shared", "-fPIC", "-Wl,--build-id", &marks];
-        shared.extend(defines);
-        compile(&shared, &library);
-        let (main, library) = (source("target.c"), library.to_str().unwrap());
-        let rpath = format!("-Wl,-rpath,{}", folder.path().display());
-        let mut whole = vec![main.as_str(), library, &rpath, "-pthread"];
-        whole.extend(defines);
-        compile(&whole, &program);
-        let mut child =
-            Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let folder = compile_target(defines);
+        let command = Command::new(folder.path().join("target"));
+        Self::run(command, folder)
+    }
+
+    /// Starts the target in a mount namespace of its own, from a file system that only it sees.
+    pub(crate) fn start_apart() -> Self {
+        let folder = compile_target(&[]);
+        let here = folder.path().display().to_string();
+        let script = format!(
+            "mkdir {here}/apart && mount -t tmpfs tmpfs {here}/apart && \
+             cp {here}/target {here}/*.so {here}/apart && exec {here}/apart/target"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &script]);
+        Self::run(command, folder)
+    }
+
+    fn run(mut command: Command, folder: tempfile::TempDir) -> Self {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut target = Self {
             stdin: child.stdin.take(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
