@@ -66,8 +66,6 @@ class Decode:
         say("landed", room=room, bytes=landed, size=size)
         if number is not None:
             os.kill(os.getpid(), number)
-            # Reached after SIGCONT only.
-            say("continued", room=room)
 
 
 def beat_forever(decode):

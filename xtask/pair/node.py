@@ -43,9 +43,16 @@ class Node:
 
 def pattern(offset, size):
     """The `size` bytes that belong at `offset`: never zero, so a cleared byte is told apart."""
-    first = offset % PERIOD
-    unit = numpy.arange(1, PERIOD + 1, dtype=numpy.uint8)
-    return numpy.resize(numpy.roll(unit, -first), size)
+    memory = numpy.empty(size, dtype=numpy.uint8)
+    period = min(PERIOD, size)
+    memory[:period] = numpy.arange(offset, offset + period) % PERIOD + 1
+    done = period
+    while done < size:
+        # A whole number of periods, so that the copy continues the pattern.
+        take = min(done, size - done)
+        memory[done : done + take] = memory[:take]
+        done += take
+    return memory
 
 
 def open_hook(role, name, bare):
