@@ -165,6 +165,7 @@ fn queue_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
         "post" => Fact::Post(seq()?, keys.number("bytes")?),
         "done" => Fact::Done(seq()?, keys.number("bytes")?, keys.flag("ok")?),
         "remove" => Fact::Remove(seq()?, keys.word("outcome", &OUTCOMES)?),
+        "read" => Fact::Read,
         "beat" => Fact::Beat,
         "lose" => Fact::Lose(keys.named("source", Source::from_name)?, keys.number("count")?),
         "told" => Fact::Told(

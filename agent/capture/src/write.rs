@@ -69,6 +69,7 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
         Fact::Remove(seq, outcome) => {
             write!(to, "remove seq={} outcome={}", seq.0, word(&OUTCOMES, outcome))
         }
+        Fact::Read => write!(to, "read"),
         Fact::Beat => write!(to, "beat"),
         Fact::Lose(source, count) => write!(to, "lose source={} count={count}", source.name()),
         Fact::Told(seq, finding, cause) => {

@@ -77,6 +77,7 @@ fn fact() -> impl Strategy<Value = Fact> {
     prop_oneof![
         Just(Fact::Found),
         Just(Fact::Ended),
+        Just(Fact::Read),
         Just(Fact::Beat),
         append(),
         counts(),

@@ -45,6 +45,8 @@ pub(crate) struct Book {
     pub(crate) accounts: BTreeMap<Seq, Account>,
     pub(crate) coverage: Coverage,
     pub(crate) beat: Nanos,
+    /// When the whole table was last read.
+    pub(crate) read_at: Nanos,
     /// Facts that fit nothing: about rooms, handles or threads that are not known.
     pub(crate) misfits: u64,
     threads: BTreeMap<Tid, Thread>,
@@ -264,7 +266,7 @@ impl Book {
         Case {
             appended_at: account.appended_at,
             late_at: account.late_at,
-            read_at: account.read_at,
+            read_at: account.read_at.max(self.read_at),
             phase: account.counts.phase,
             bytes: account.bytes(),
             posts: account.posts(),

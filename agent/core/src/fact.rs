@@ -174,6 +174,8 @@ pub enum Fact {
     Append(Append),
     /// The table was read.
     Entry(Seq, Counts),
+    /// The whole table was read: what it did not say anew is as it was.
+    Read,
     /// The engine said something about a room.
     Phase(Seq, Phase),
     /// A thread begins to work for a room.

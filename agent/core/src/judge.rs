@@ -156,7 +156,7 @@ impl Case<'_> {
             .into_iter()
             .filter_map(|source| self.coverage.lost_at(source))
             .max();
-        lost_at.is_some_and(|at| at >= self.read_at && at >= self.appended_at)
+        lost_at.is_some_and(|at| at > self.read_at && at >= self.appended_at)
     }
 
     /// The engine polls its queue and has done so since `at`: it had its chance to act. An engine

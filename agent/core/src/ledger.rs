@@ -115,6 +115,7 @@ impl Ledger {
         let one = |seq: Option<Seq>| seq.into_iter().collect();
         match *fact {
             Fact::Entry(seq, ref counts) => book.entry(at, seq, counts),
+            Fact::Read => book.read_at = at,
             Fact::Phase(seq, phase) => book.phase(seq, phase),
             Fact::Serve(tid, seq) => book.serve(at, tid, seq),
             Fact::ServeEnd(tid) => book.serve_end(tid),

@@ -310,7 +310,7 @@ fn after_a_loss_nobody_is_accused_until_the_table_is_read_again() {
     coverage.lose(ago(5), Source::Marks, 3);
     let stale = Case { read_at: ago(6), peers: vec![stopped()], ..posted(&coverage) };
     says(&stale, Finding::Blind, Cause::Unknown, &[EvidenceId::EventsLost]);
-    let read = Case { read_at: ago(4), peers: vec![stopped()], ..posted(&coverage) };
+    let read = Case { read_at: ago(5), peers: vec![stopped()], ..posted(&coverage) };
     let found = says(&read, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::EventsLost]);
     assert!(found.confidence < 90, "a loss lowers confidence");
 }
