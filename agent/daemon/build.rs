@@ -5,6 +5,8 @@
 //! 2. Debian's `/usr/bin/rustc`, whose `libstd-rust-web-dev-bpf` brings `core` for the target;
 //! 3. a nightly tool chain with `rust-src`, which builds `core` itself.
 //!
+//! `INFLIGHTD_EBPF_ROUTE`, `debian` or `nightly`, leaves only one of the last two.
+//!
 //! The object lies in its own target directory, shared by all profiles, so that a change of the
 //! agent alone never builds it again.
 
@@ -15,6 +17,7 @@ use std::{
 };
 
 const OBJECT: &str = "INFLIGHTD_EBPF_OBJECT";
+const ROUTE: &str = "INFLIGHTD_EBPF_ROUTE";
 const TARGET: &str = "bpfel-unknown-none";
 const BINARY: &str = "inflightd-ebpf";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
 /// Puts the object at `$OUT_DIR/inflightd-ebpf.o`.
 fn provide() -> Result<(), String> {
     println!("cargo::rerun-if-env-changed={OBJECT}");
+    println!("cargo::rerun-if-env-changed={ROUTE}");
     let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
     let built = match env::var_os(OBJECT).filter(|path| !path.is_empty()) {
         Some(path) => {
@@ -124,9 +128,10 @@ fn route(path: &[PathBuf]) -> Result<Route, String> {
     if !has("bpf-linker") {
         missing.push("bpf-linker (neither in PATH nor in ~/.cargo/bin)");
     }
-    let route = if has_core(DEBIAN_RUSTC) {
+    let only = env::var(ROUTE).unwrap_or_default();
+    let route = if only != "nightly" && has_core(DEBIAN_RUSTC) {
         Some(Route::Debian)
-    } else if has_nightly_source() {
+    } else if only != "debian" && has_nightly_source() {
         Some(Route::Nightly)
     } else {
         missing.push(
