@@ -25,6 +25,9 @@ mod memory;
 mod sys;
 mod worker;
 
+#[cfg(test)]
+mod header_tests;
+
 pub use api::{
     inflight_append, inflight_beat, inflight_close, inflight_done, inflight_open, inflight_phase,
     inflight_post, inflight_remove, inflight_serve, inflight_serve_end,
