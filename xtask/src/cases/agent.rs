@@ -33,9 +33,10 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Start it; its lines arrive as messages.
+    /// Start it, for those processes only where any are named; its lines arrive as messages.
     pub(super) fn start(
         setting: &Setting,
+        pids: &[u32],
         scratch: &Scratch,
         inbox: Sender<Message>,
     ) -> Result<Self> {
@@ -43,6 +44,9 @@ impl Agent {
         command.args(["run", "--json"]);
         command.args(["--suspect", &setting.suspect_s.to_string()]);
         command.args(["--stall", &setting.stall_s.to_string()]);
+        for pid in pids {
+            command.args(["--pid", &pid.to_string()]);
+        }
         command.arg("--state-dir").arg(scratch.path("state"));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(scratch.file("agent.log")?);
         let mut child = command.spawn().context("starting the agent")?;

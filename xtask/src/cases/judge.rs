@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::file::{Alert, Case, Right};
 use super::record::{Line, Record, Seen, Stay};
+use crate::clock::Moment;
 
 /// Above this share of a room's bytes landed at the injection, the load had as good as ended.
 const ENDED: f64 = 0.9;
@@ -34,6 +35,8 @@ pub(super) enum Fault {
     TooLateToHelp { room: String },
     #[error("{room}: the alert was given {count} times under {ids} ids")]
     Double { room: String, count: usize, ids: usize },
+    #[error("{room}: the alert was taken back by {why} while the room still stalled")]
+    TakenBack { room: String, why: String },
     #[error("{room}: not taken back by {why}")]
     NotCleared { room: String, why: String },
     #[error("{room}: reported to have ended as {given}, expected {expected}")]
@@ -159,15 +162,30 @@ fn alert(
     }
     let unstated = alert.states.iter().filter(|id| !first.line.states(id));
     faults.extend(unstated.map(|id| Fault::Unstated { room: room(), id: id.clone() }));
-    double(&right.room, record, &good, faults);
+    double(&right.room, &good, faults);
+    taken_back(&right.room, &expected, stay, record, faults);
 }
 
-/// One alert has one id, also across restarts of the agent, and is given once in each of its lives.
-fn double(room: &str, record: &Record, alerts: &[&&Seen], faults: &mut Vec<Fault>) {
+/// While nothing has let the room go on, nothing may take its alert back.
+fn taken_back(room: &str, expected: &str, stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
+    let ended = stay.removed.as_ref().map(|(at, _)| *at);
+    let until = stay.released.or(ended).unwrap_or(Moment(u64::MAX));
+    let clears = record.about(stay).filter(|seen| {
+        seen.line.kind == "clear" && seen.line.says() == expected && seen.at < until
+    });
+    faults.extend(clears.map(|seen| Fault::TakenBack {
+        room: room.to_owned(),
+        why: seen.line.why.clone().unwrap_or_else(|| "no reason".to_owned()),
+    }));
+}
+
+/// One alert has one id and is given once, also across restarts of the agent; only what its
+/// predecessor may have died over can come again, and says so.
+fn double(room: &str, alerts: &[&&Seen], faults: &mut Vec<Fault>) {
     let ids: BTreeSet<&Option<String>> = alerts.iter().map(|seen| &seen.line.id).collect();
-    let lives = usize::try_from(record.agent_kills).unwrap_or(usize::MAX).saturating_add(1);
-    if ids.len() != 1 || alerts.len() > lives {
-        faults.push(Fault::Double { room: room.to_owned(), count: alerts.len(), ids: ids.len() });
+    let count = alerts.iter().filter(|seen| !seen.line.maybe_repeated).count();
+    if ids.len() != 1 || count > 1 {
+        faults.push(Fault::Double { room: room.to_owned(), count, ids: ids.len() });
     }
 }
 
@@ -252,7 +270,7 @@ fn ended_too_soon(right: &Right, stay: &Stay) -> Option<String> {
     if *at < stay.injected {
         return Some(format!("{}: ended as {outcome} before the injection", right.room));
     }
-    if right.alert.is_some() && !stay.released {
+    if right.alert.is_some() && stay.released.is_none() {
         return Some(format!("{}: ended as {outcome}, so it did not stall", right.room));
     }
     None

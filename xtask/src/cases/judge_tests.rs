@@ -19,7 +19,7 @@ fn stay(room: u64, removed: Option<(f64, &str)>) -> Stay {
         appended: at(0.0),
         injected: at(0.0),
         landed: None,
-        released: false,
+        released: None,
         removed: removed.map(|(seconds, outcome)| (at(seconds), outcome.to_owned())),
     }
 }
@@ -176,23 +176,42 @@ fn evidence_that_must_be_stated_must_be_there() {
 }
 
 #[test]
-fn the_same_alert_twice_in_one_life_is_double_and_once_in_each_life_is_not() {
+fn an_alert_is_given_once_under_one_id_also_across_restarts() {
     let again = |record: &mut Record| {
+        record.agent_kills = 1;
         record.lines.push(verdict(5, 4.0, "never_started", "peer_frozen"));
     };
     let (found, _) = faults(|_, record| again(record));
     assert!(matches!(found.as_slice(), [Fault::Double { count: 2, ids: 1, .. }]));
     let (found, _) = faults(|_, record| {
         again(record);
-        record.agent_kills = 1;
+        record.lines[4].line.maybe_repeated = true;
     });
     assert_eq!(found, []);
     let (found, _) = faults(|_, record| {
         again(record);
-        record.agent_kills = 1;
+        record.lines[4].line.maybe_repeated = true;
         record.lines[4].line.id = Some("another".to_owned());
     });
     assert!(matches!(found.as_slice(), [Fault::Double { ids: 2, .. }]));
+}
+
+#[test]
+fn an_alert_stands_for_as_long_as_the_room_stalls() {
+    let clear = |record: &mut Record, seconds: f64| {
+        let mut clear = line("clear", 5, seconds);
+        clear.line.finding = Some("never_started".to_owned());
+        clear.line.cause = Some("peer_frozen".to_owned());
+        clear.line.why = Some("changed".to_owned());
+        record.lines.push(clear);
+    };
+    let (found, _) = faults(|_, record| clear(record, 4.0));
+    assert!(matches!(found.as_slice(), [Fault::TakenBack { why, .. }] if why == "changed"));
+    let (found, _) = faults(|_, record| {
+        clear(record, 4.0);
+        record.victims.get_mut("victim").unwrap().released = Some(at(3.9));
+    });
+    assert_eq!(found, []);
 }
 
 #[test]
@@ -202,7 +221,7 @@ fn a_clear_and_an_end_that_are_due_must_come() {
         case.right[0].dwell =
             Some(super::super::file::Dwell { outcome: "success".to_owned(), cause: None });
         let stay = record.victims.get_mut("victim").unwrap();
-        stay.released = true;
+        stay.released = Some(at(2.9));
         stay.removed = Some((at(5.0), "success".to_owned()));
     };
     let (found, void) = faults(due);
@@ -260,7 +279,7 @@ fn a_healthy_room_must_be_told_to_have_ended_once_and_as_it_did() {
 fn an_alert_after_the_room_has_ended_helps_nobody() {
     let (faults, _) = faults(|_, record| {
         let stay = record.victims.get_mut("victim").unwrap();
-        stay.released = true;
+        stay.released = Some(at(2.9));
         stay.removed = Some((at(3.0), "success".to_owned()));
     });
     assert!(matches!(faults.as_slice(), [Fault::TooLateToHelp { .. }]));

@@ -22,6 +22,14 @@ use crate::say;
 use crate::setup;
 use file::Case;
 
+/// How a run is watched.
+struct View {
+    /// Whether the agent's verdicts are printed as they come.
+    live: bool,
+    /// Whether the agent is told the pair's processes.
+    by_pid: bool,
+}
+
 /// How often a void run is tried again.
 const RETRIES: u32 = 2;
 
@@ -36,6 +44,10 @@ pub(crate) struct Options {
     /// One JSON object a run on stdout instead of text
     #[arg(long)]
     json: bool,
+    /// Name the pair's processes to the agent rather than let it find them: for a machine on which
+    /// other workers run too
+    #[arg(long)]
+    by_pid: bool,
     /// Keep each run's logs and agent lines in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
@@ -84,7 +96,7 @@ fn until_not_void(case: &Case, turn: u32, options: &Options, live: bool) -> Resu
     let mut retried = 0;
     loop {
         let scratch = record::Scratch::new(&case.name, turn, options.keep.as_deref())?;
-        let record = steps::run(case, &scratch, live)?;
+        let record = steps::run(case, &scratch, &View { live, by_pid: options.by_pid })?;
         let report = Report::new(case, turn, retried, judge::judge(case, &record));
         if options.json {
             say::line(serde_json::to_string(&report)?);

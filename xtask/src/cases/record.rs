@@ -49,8 +49,8 @@ pub(super) struct Stay {
     pub(super) injected: Moment,
     /// How many bytes had landed then, where the decode was asked.
     pub(super) landed: Option<u64>,
-    /// Whether the case has let the room go on since (SIGCONT).
-    pub(super) released: bool,
+    /// When the case let the room go on (SIGCONT).
+    pub(super) released: Option<Moment>,
     /// When it left the queue, and how.
     pub(super) removed: Option<(Moment, String)>,
 }
@@ -78,6 +78,8 @@ pub(super) struct Line {
     pub(super) outcome: Option<String>,
     pub(super) why: Option<String>,
     pub(super) late: Option<bool>,
+    /// Whether the agent says that its predecessor may have told it already.
+    pub(super) maybe_repeated: bool,
     pub(super) dwell_s: Option<f64>,
     pub(super) evidence: Vec<Evidence>,
     pub(super) ruled_out: Vec<RuledOut>,
@@ -175,7 +177,7 @@ impl Record {
             appended: Moment(event.at),
             injected: Moment(event.at),
             landed: None,
-            released: false,
+            released: None,
             removed: None,
         };
         match victim {

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::View;
 use super::file::{Case, Step};
 use super::record::{Record, Scratch, Stay};
 use super::world::{ANSWER, World};
@@ -15,8 +16,8 @@ use crate::clock::Moment;
 const GRACE: Duration = Duration::from_secs(4);
 
 /// Run a case to its end. What the harness itself could not do makes the run void, not an error.
-pub(super) fn run(case: &Case, scratch: &Scratch, live: bool) -> Result<Record> {
-    let mut world = World::start(case, scratch, live)?;
+pub(super) fn run(case: &Case, scratch: &Scratch, view: &View) -> Result<Record> {
+    let mut world = World::start(case, scratch, view)?;
     if let Err(error) = steps(case, &mut world) {
         world.record().spoilt.push(format!("{error:#}"));
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
+use super::View;
 use super::agent::Agent;
 use super::file::{Append, Case, Who};
 use super::pair::{Event, Process};
@@ -44,7 +45,7 @@ pub(super) enum Message {
 pub(super) struct World<'a> {
     case: &'a Case,
     scratch: &'a Scratch,
-    live: bool,
+    view: &'a View,
     inbox: Receiver<Message>,
     outbox: Sender<Message>,
     prefill: Process,
@@ -63,7 +64,7 @@ pub(super) struct World<'a> {
 
 impl<'a> World<'a> {
     /// Start the pair and introduce its processes to each other.
-    pub(super) fn start(case: &'a Case, scratch: &'a Scratch, live: bool) -> Result<Self> {
+    pub(super) fn start(case: &'a Case, scratch: &'a Scratch, view: &'a View) -> Result<Self> {
         let (outbox, inbox) = channel();
         let memory = case.pair.memory_mib;
         let process = |script, name| Process::start(script, name, memory, scratch, outbox.clone());
@@ -73,7 +74,7 @@ impl<'a> World<'a> {
         let mut world = Self {
             case,
             scratch,
-            live,
+            view,
             inbox,
             outbox,
             prefill,
@@ -184,7 +185,7 @@ impl<'a> World<'a> {
         if pid != self.record.prefill {
             return;
         }
-        if self.live && matches!(line.kind.as_str(), "verdict" | "clear") {
+        if self.view.live && matches!(line.kind.as_str(), "verdict" | "clear") {
             say::line(format_args!("    {}: {}", self.case.name, line.sentence()));
         }
         self.record.lines.push(Seen { at, line });
@@ -234,7 +235,7 @@ impl<'a> World<'a> {
     /// The case lets its victims go on: from here on they may end.
     pub(super) fn release(&mut self) {
         for stay in self.record.victims.values_mut() {
-            stay.released = true;
+            stay.released = Some(Moment::now());
         }
     }
 
@@ -259,19 +260,15 @@ impl<'a> World<'a> {
     /// Start the agent without waiting for it.
     pub(super) fn start_agent(&mut self) -> Result<()> {
         self.covered.clear();
-        let agent = Agent::start(&self.case.agent, self.scratch, self.outbox.clone())?;
+        let pids = if self.view.by_pid { self.pids() } else { Vec::new() };
+        let agent = Agent::start(&self.case.agent, &pids, self.scratch, self.outbox.clone())?;
         self.agent = Some(agent);
         Ok(())
     }
 
     /// Wait until the agent covers every living process of the pair.
     pub(super) fn await_agent(&mut self) -> Result<()> {
-        let mut pids = vec![self.prefill.pid()];
-        for decode in &mut self.decodes {
-            if !decode.is_gone() {
-                pids.push(decode.pid());
-            }
-        }
+        let pids = self.pids();
         let ready = self.wait(READY, |world| {
             world.agent.is_none() || pids.iter().all(|pid| world.covered.contains(pid))
         })?;
@@ -281,6 +278,14 @@ impl<'a> World<'a> {
         }
         self.record.agent_ready = Moment::now();
         Ok(())
+    }
+
+    /// The pair's living processes.
+    fn pids(&mut self) -> Vec<u32> {
+        let mut pids = vec![self.prefill.pid()];
+        let living = self.decodes.iter_mut().filter_map(|one| (!one.is_gone()).then(|| one.pid()));
+        pids.extend(living);
+        pids
     }
 
     /// Kill the agent.
