@@ -1,4 +1,12 @@
 //! The ends of threads and processes, for watched processes only.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test ends by a panic, and its helpers are part of it"
+)]
 
 mod probe_support;
 

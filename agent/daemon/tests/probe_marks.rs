@@ -1,4 +1,12 @@
 //! The marks on a real kernel: every hit arrives once, with its arguments, or is counted as lost.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test ends by a panic, and its helpers are part of it"
+)]
 
 mod probe_support;
 
@@ -282,15 +290,15 @@ fn cost_of_a_mark() {
     };
     let bare = sample(&mut target, "phase 20000");
     assert!(probes.attach_process(target.pid()).sees(Group::Mark(Kind::Phase)));
-    let mut probed = Vec::new();
+    let mut costs = Vec::new();
     for _ in 0..15 {
-        probed.push(target.tell("phase 20000"));
+        costs.push(target.tell("phase 20000"));
         let stats = probes.drain(&mut |_| {});
         assert_eq!((stats.records, stats.lost), (20_000, 0));
     }
-    probed.sort_by(f64::total_cmp);
+    costs.sort_by(f64::total_cmp);
     println!(
         "ns a mark, least and median of 15 x 20000: bare {bare:?}, probed ({}, {})",
-        probed[0], probed[7]
+        costs[0], costs[7]
     );
 }

@@ -3,6 +3,15 @@
 //! The printed lines are the measurements that the module documentation of `probe` quotes:
 //! `cargo test -p inflightd --test probe_nixl -- --nocapture`.
 
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "a test ends by a panic, and its helpers are part of it"
+)]
+
 #[path = "probe_support/nixl.rs"]
 mod nixl;
 mod probe_support;

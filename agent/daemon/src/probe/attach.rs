@@ -22,7 +22,7 @@ use super::{
     load::{ExitSource, uprobe},
     plan::{self, Gap, Plan, Point, Returns},
     reap::Reaper,
-    report::{AttachError, AttachReport, LibraryReport, Released, WatchError},
+    report::{AttachError, AttachReport, LIBRARIES, LibraryReport, Released, WatchError},
     ring::{DrainStats, Ring},
 };
 
@@ -135,6 +135,9 @@ impl Probes {
 
     fn inspect(&self, library: Library) -> Result<Attached, (Family, PathBuf, AttachError)> {
         let family = library.family;
+        if self.attached.len() >= LIBRARIES {
+            return Err((family, library.path, AttachError::TooMany));
+        }
         let exports = library.exports(&|name| plan::wanted(family, name)).map_err(|source| {
             let path = library.path.clone();
             (family, path.clone(), AttachError::Elf { path, source })

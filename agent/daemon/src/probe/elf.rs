@@ -121,7 +121,6 @@ mod tests {
     fn libc_path() -> std::path::PathBuf {
         let maps = std::fs::read("/proc/self/maps").unwrap();
         crate::probe::maps::executable(&maps)
-            .into_iter()
             .find(|mapping| mapping.file_name().is_some_and(|name| name.starts_with("libc.so")))
             .expect("the test binary maps a libc")
             .path

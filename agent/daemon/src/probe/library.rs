@@ -94,18 +94,38 @@ pub(crate) struct Library {
 /// What was found in a process; a library that could not be opened comes with the reason.
 pub(crate) type Found = (Family, PathBuf, io::Result<Library>);
 
+/// Libraries looked at in one process at most: a hostile one may map as many as it likes. Those
+/// with the highest addresses are left out.
+pub(crate) const PROCESS_LIBRARIES: usize = 32;
+
 /// Finds and opens the libraries of a process that may carry probes. Reads `maps` once.
 pub(crate) fn find(pid: u32) -> io::Result<Vec<Found>> {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let text = fs::read(process.join("maps"))?;
-    Ok(maps::executable(&text)
-        .into_iter()
-        .filter_map(|mapping| Some((Family::of(mapping.file_name()?)?, mapping)))
-        .map(|(family, mapping)| {
-            let opened = open(&process, &mapping, family);
-            (family, mapping.path, opened)
-        })
-        .collect())
+    let opened = candidates(&text).into_iter().map(|(family, mapping)| {
+        let opened = open(&process, &mapping, family);
+        (family, mapping.path, opened)
+    });
+    Ok(opened.collect())
+}
+
+/// The mapped files whose names are those of a family, each once.
+fn candidates(text: &[u8]) -> Vec<(Family, Mapping)> {
+    let mut found: Vec<(Family, Mapping)> = Vec::new();
+    for mapping in maps::executable(text) {
+        let known = |(_, other): &(Family, Mapping)| {
+            other.inode == mapping.inode && other.path == mapping.path
+        };
+        if let Some(family) = mapping.file_name().and_then(Family::of)
+            && !found.iter().any(known)
+        {
+            found.push((family, mapping));
+        }
+        if found.len() == PROCESS_LIBRARIES {
+            break;
+        }
+    }
+    found
 }
 
 /// Opens the mapped file itself; where that is not allowed, the file at its path, if it still is
@@ -167,6 +187,18 @@ mod tests {
         for (name, family) in cases {
             assert_eq!(Family::of(name), family, "{name}");
         }
+    }
+
+    #[test]
+    fn each_library_is_a_candidate_once_and_a_flood_is_cut() {
+        let line =
+            |inode: u32, name: &str| format!("7f00-7f01 r-xp 00000000 fe:00 {inode} /opt/{name}\n");
+        let two = [line(1, "libnixl.so"), line(1, "libnixl.so"), line(2, "libc.so.6")].concat();
+        let found = candidates(two.as_bytes());
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].0, found[0].1.inode), (Family::Nixl, 1));
+        let flood: String = (1..10_000).map(|inode| line(inode, "libucp.so.0")).collect();
+        assert_eq!(candidates(flood.as_bytes()).len(), PROCESS_LIBRARIES);
     }
 
     #[test]

@@ -10,6 +10,9 @@ use super::{
     plan::{Gap, Group},
 };
 
+/// Libraries kept at most; further ones are refused until one is detached.
+pub(crate) const LIBRARIES: usize = 1024;
+
 /// Why a process, or one of its libraries, could not be looked at.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
@@ -31,6 +34,9 @@ pub enum AttachError {
         #[source]
         source: io::Error,
     },
+    /// As many libraries carry probes as the agent keeps.
+    #[error("{LIBRARIES} libraries carry probes already")]
+    TooMany,
     /// A mapped library could not be read.
     #[error("reading the symbols of {}", path.display())]
     Elf {

@@ -1,4 +1,9 @@
 //! A real NIXL pair in two processes, over UCX on loopback TCP.
+#![allow(
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends by a panic, and its helpers are part of it"
+)]
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
