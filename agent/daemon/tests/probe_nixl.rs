@@ -127,6 +127,7 @@ fn every_flush_completes_at_a_constant_distance() {
         let all = drain_until(&mut probes, |all| seen(all, pid).releases.len() as u64 == MANY);
         let seen = seen(&all, pid);
         check_run(&seen, descs, size, distance);
+        check_at_once(&seen);
         tell_run(&seen, descs, size);
     }
     assert_eq!(probes.lost(), 0);
@@ -155,6 +156,21 @@ fn check_run(seen: &Seen, descs: u64, size: u64, distance: i64) {
             open.get_mut(&request).and_then(|queue| (!queue.is_empty()).then(|| queue.remove(0)));
         let flush = flush.unwrap_or_else(|| panic!("{done:?} belongs to no flush"));
         assert!(done.head.at > flush.begun);
+    }
+}
+
+/// Where a post ended with 0, its completion came before its end.
+fn check_at_once(seen: &Seen) {
+    for ret in seen.returns.iter().filter(|ret| ret.status == NIXL_SUCCESS) {
+        let within = |at: u64, from: u64| from < at && at < ret.head.at;
+        let post = seen.posts.iter().rfind(|post| post.head.at < ret.head.at).unwrap();
+        let flush = seen.flushes.iter().find(|flush| within(flush.begun, post.head.at)).unwrap();
+        assert!(flush.request != 0 && flush.handle == ret.handle);
+        assert!(
+            seen.dones
+                .iter()
+                .any(|done| { done.request == flush.request && within(done.head.at, flush.begun) })
+        );
     }
 }
 
@@ -192,6 +208,24 @@ fn a_transfer_to_itself_is_seen_like_any_other() {
     assert_eq!((seen.flushes.len(), seen.dones.len()), (10, pending));
     let at_once = seen.returns.iter().filter(|ret| ret.status == NIXL_SUCCESS).count();
     println!("to itself: {pending} of 10 flushes pending, {at_once} posts done at once");
+}
+
+#[test]
+fn a_completion_is_seen_though_nobody_polls() {
+    let _turn = turn();
+    let (mut probes, mut prefill, decode) = pair(Options::default());
+    let pid = prefill.pid();
+    prefill.ask(&json!({"do": "post", "descs": 8, "size": 1 << 20}));
+    let records = drain_until(&mut probes, |all| !seen(all, pid).dones.is_empty());
+    let seen = seen(&records, pid);
+    let done = seen.dones[0];
+    assert_eq!((done.request, done.status), (seen.flushes[0].request, 0));
+    assert_eq!(seen.flushes[0].handle, seen.posts[0].handle);
+    println!(
+        "nobody polls: completed on thread {}, posted on {}, post ended with {}",
+        done.head.tid, seen.posts[0].head.tid, seen.returns[0].status
+    );
+    drop(decode);
 }
 
 #[test]
