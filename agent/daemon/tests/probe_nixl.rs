@@ -207,6 +207,8 @@ fn a_transfer_to_itself_is_seen_like_any_other() {
     let pending = seen.flushes.iter().filter(|flush| flush.request != 0).count();
     assert_eq!((seen.flushes.len(), seen.dones.len()), (10, pending));
     let at_once = seen.returns.iter().filter(|ret| ret.status == NIXL_SUCCESS).count();
+    assert!(at_once > 0, "a transfer to oneself is done inside its post");
+    check_at_once(&seen);
     println!("to itself: {pending} of 10 flushes pending, {at_once} posts done at once");
 }
 
