@@ -101,6 +101,11 @@ impl Engine {
         Seq(self.number(&format!("append {room}")))
     }
 
+    pub(crate) fn assert_alive(&mut self) {
+        let ended = self.process.try_wait().expect("the engine is ours");
+        assert!(ended.is_none(), "the engine died: {ended:?}");
+    }
+
     pub(crate) fn kill(&mut self) {
         self.process.kill().expect("the engine is ours");
         self.process.wait().expect("the engine is ours");

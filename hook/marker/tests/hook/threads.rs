@@ -42,6 +42,7 @@ fn hammer(shared: bool) -> (Engine, Mapped) {
     let appends = 8 * 200 * 50;
     let mut seen = 0;
     while table.counters().appends < appends {
+        engine.assert_alive();
         seen += sweep(&table).0;
     }
     engine.answer();
