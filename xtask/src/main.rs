@@ -1,5 +1,6 @@
 //! Tasks of this repository; `cargo xtask help` lists them.
 
+mod bench;
 mod cases;
 mod check;
 mod clock;
@@ -31,6 +32,8 @@ enum Task {
     Demo,
     /// Set up and run every test
     Test(test::Options),
+    /// Measure what the parts cost
+    Bench,
     /// Formatting, lints, documentation, purity, licences, bounds; no root needed
     Check,
     /// Run fault cases and judge the agent's verdicts
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Demo => demo::run(),
         Task::Test(options) => test::run(&options),
+        Task::Bench => bench::run(),
         Task::Check => check::run(),
         Task::Cases(options) => cases::run(&options),
     };

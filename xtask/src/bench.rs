@@ -1,0 +1,48 @@
+//! `bench`: what the parts cost, measured here and now. Timings belong here and never in tests.
+
+use anyhow::{Result, bail};
+
+use crate::say;
+use crate::setup;
+use crate::shell::Step;
+use crate::tree::cargo;
+
+/// What is measured, and by which cargo arguments.
+const MEASURES: [(&str, &[&str]); 2] = [
+    (
+        "the ledger, per 11 events of a room's stay beside 1,000 to 100,000 open rooms, and a tick",
+        &["bench", "--package", "inflightd-core", "--bench", "ledger"],
+    ),
+    (
+        "a queue mark, bare and with the agent's probe on it",
+        &[
+            "test",
+            "--release",
+            "--package",
+            "inflightd",
+            "--test",
+            "probe_marks",
+            "--",
+            "--ignored",
+            "--nocapture",
+        ],
+    ),
+];
+
+/// Set up, then measure; every measure runs, also after one has failed.
+pub(crate) fn run() -> Result<()> {
+    setup::run()?;
+    let mut bad = Vec::new();
+    for (what, arguments) in MEASURES {
+        say::line(format_args!("\n{what}"));
+        let step = Step { what, fix: "see the lines above" };
+        let (_, good) = step.told(&mut cargo(arguments))?;
+        if !good {
+            bad.push(what);
+        }
+    }
+    if !bad.is_empty() {
+        bail!("could not measure: {}", bad.join("; "));
+    }
+    Ok(())
+}
