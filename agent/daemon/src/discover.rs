@@ -17,6 +17,8 @@ const READS_MAX: usize = 256;
 const YOUNG: Nanos = Nanos::from_secs(600);
 /// An older one, or one whose table is known, is read at a change at most so often.
 const CHANGED_EVERY: Nanos = Nanos::from_secs(5);
+/// A process that hints ask for is read at most so often.
+const HINTED_EVERY: Nanos = Nanos::from_millis(200);
 /// Any process is read at least so often.
 const EVERY: Nanos = Nanos::from_secs(60);
 
@@ -67,19 +69,34 @@ impl Census {
         Self { device, only, seen: BTreeMap::new(), hints: BTreeSet::new() }
     }
 
-    /// Reads this process at the next look, whatever is known of it.
+    /// Reads this process soon, whatever is known of it: marks name it.
     pub fn hint(&mut self, pid: u32) {
         if self.only.is_empty() || self.only.contains(&pid) {
             self.hints.insert(pid);
         }
     }
 
-    /// Whether a hint waits for a look.
-    pub fn is_hinted(&self) -> bool {
-        !self.hints.is_empty()
+    /// Looks at the processes that hints ask for.
+    pub fn look_hinted(&mut self, now: Nanos) -> Vec<Read> {
+        let ripe = |seen: &Seen| seen.read_at.is_none_or(|at| now.since(at) >= HINTED_EVERY);
+        let pids: Vec<u32> = self
+            .hints
+            .iter()
+            .copied()
+            .filter(|pid| self.seen.get(pid).is_none_or(ripe))
+            .take(READS_MAX)
+            .collect();
+        let mut reads = Vec::new();
+        for pid in pids {
+            self.hints.remove(&pid);
+            if let Some(stat) = self.due(pid, now, true) {
+                reads.extend(self.read(pid, stat, now));
+            }
+        }
+        reads
     }
 
-    /// Looks once: the processes whose `maps` was read.
+    /// Looks at all: the processes whose `maps` was read.
     pub fn look(&mut self, now: Nanos) -> io::Result<Vec<Read>> {
         let pids = if self.only.is_empty() { proc::processes()? } else { self.only.clone() };
         let present: BTreeSet<u32> = pids.iter().copied().collect();
@@ -172,10 +189,12 @@ mod tests {
         assert_eq!(census.look(at(1)).unwrap().len(), 1);
         assert_eq!(census.look(at(2)).unwrap().len(), 0);
         census.hint(pid);
-        assert!(census.is_hinted());
-        assert_eq!(census.look(at(3)).unwrap().len(), 1);
-        census.hint(pid + 1);
-        assert!(!census.is_hinted(), "only the processes asked for");
+        assert_eq!(census.look_hinted(at(3)).len(), 1);
+        census.hint(pid);
+        assert_eq!(census.look_hinted(at(3)).len(), 0, "not at every mark");
+        assert_eq!(census.look_hinted(at(4)).len(), 1);
+        census.hint(1);
+        assert_eq!(census.look_hinted(at(5)).len(), 0, "only the processes asked for");
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(census.look(at(4)).unwrap().len(), 0);

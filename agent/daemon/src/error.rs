@@ -17,7 +17,7 @@ pub enum RunError {
     #[error("loading the probes")]
     Probes(#[source] LoadError),
     /// Somebody else has this node.
-    #[error("another agent is running{}: stop it, or give this one its own --state-dir", pid(.0))]
+    #[error("another agent is running{}: stop it, or give this one its own --state-dir", pid(*.0))]
     Busy(Option<u32>),
     /// `--pid` names a process that cannot be watched.
     #[error("--pid {pid}: {why}")]
@@ -44,7 +44,7 @@ pub enum RunError {
     Capture(String),
 }
 
-fn pid(pid: &Option<u32>) -> String {
+fn pid(pid: Option<u32>) -> String {
     pid.map_or_else(String::new, |pid| format!(" (pid {pid})"))
 }
 

@@ -20,7 +20,7 @@ const MARKS: [Group; 7] = [
 /// Sources that rest on uprobes, with the groups that they need and where those are.
 const PROBED: [(Source, &[Group], Family); 4] = [
     (Source::Marks, &MARKS, Family::Inflight),
-    (Source::Transfers, &[Group::XferPost, Group::XferRelease], Family::Nixl),
+    (Source::Transfers, &[Group::XferPost, Group::XferRet, Group::XferRelease], Family::Nixl),
     (Source::Completions, &[Group::Flush], Family::Ucp),
     (Source::EndpointErrors, &[Group::EpError], Family::NixlUcx),
 ];

@@ -152,7 +152,7 @@ pub enum Named {
 pub struct Names {
     workers: BTreeMap<Worker, WorkerName>,
     peers: BTreeMap<PeerName, Peer>,
-    peer_names: Vec<PeerName>,
+    by_number: Vec<PeerName>,
     rooms: BTreeMap<Worker, BTreeMap<Seq, RoomName>>,
     news: Vec<Named>,
 }
@@ -183,19 +183,19 @@ impl Names {
         if let Some(peer) = self.peers.get(&name) {
             return Some(*peer);
         }
-        if self.peer_names.len() >= PEERS_MAX {
+        if self.by_number.len() >= PEERS_MAX {
             return None;
         }
-        let peer = Peer(u32::try_from(self.peer_names.len()).ok()?);
+        let peer = Peer(u32::try_from(self.by_number.len()).ok()?);
         self.news.push(Named::Peer(peer, name.clone()));
-        self.peer_names.push(name.clone());
+        self.by_number.push(name.clone());
         self.peers.insert(name, peer);
         Some(peer)
     }
 
     /// The peer of that number.
     pub fn peer_name(&self, peer: Peer) -> Option<&PeerName> {
-        self.peer_names.get(peer.0 as usize)
+        self.by_number.get(peer.0 as usize)
     }
 
     /// Workers that state this name as theirs, living or not, the last found first.

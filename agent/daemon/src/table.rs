@@ -70,8 +70,13 @@ impl OpenError {
     }
 
     /// Whether it may be otherwise in a moment.
-    pub const fn is_passing(&self) -> bool {
-        matches!(self, Self::Table(TableError::NotReady) | Self::ProcessChanged)
+    pub fn is_passing(&self) -> bool {
+        match self {
+            // The process has ended, or has just mapped something else there.
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Table(TableError::NotReady) | Self::ProcessChanged => true,
+            _ => false,
+        }
     }
 }
 

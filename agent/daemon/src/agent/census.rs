@@ -41,7 +41,7 @@ impl Agent {
         }
     }
 
-    fn reconcile(&mut self, read: &Read, now: Nanos) {
+    pub(super) fn reconcile(&mut self, read: &Read, now: Nanos) {
         let known: Vec<Worker> = self
             .workers
             .values()
@@ -141,7 +141,8 @@ impl Agent {
     /// Reads a worker's table; with `threads`, what its threads are doing as well.
     pub(super) fn scan(&mut self, number: Worker, now: Nanos, threads: bool) {
         let pid = self.workers.get(&number).map_or(0, |watched| watched.pid);
-        let threads = threads.then(|| proc::threads(pid).unwrap_or_default()).unwrap_or_default();
+        let threads =
+            if threads { proc::threads(pid).unwrap_or_default() } else { BTreeMap::new() };
         let mut sight = None;
         self.with(number, |watched, out| {
             let mapped = watched.mapped.take();

@@ -98,8 +98,8 @@ impl Agent {
         if drained.lost > 0 {
             self.lose(now, drained.lost);
         }
-        if self.census.is_hinted() {
-            self.look(now);
+        for read in self.census.look_hinted(now) {
+            self.reconcile(&read, now);
         }
         self.meter_newcomers(now);
         self.pump(now)
@@ -176,6 +176,11 @@ impl Agent {
         self.teller.record(&mut self.names, &inputs);
         for output in said(&mut self.ledger) {
             self.write(&output)?;
+        }
+        for watched in self.workers.values_mut() {
+            if let Some(through) = watched.tracker.take_given_up() {
+                self.teller.give_up(watched.number, through);
+            }
         }
         self.take_leave();
         Ok(())

@@ -223,9 +223,9 @@ impl Agent {
                 Place::Unseen => Life::Unseen,
             };
             if life == Life::Unseen {
-                unseen += 1
+                unseen += 1;
             } else {
-                seen += 1
+                seen += 1;
             }
             self.tell_life(number, peer, life, now);
         }

@@ -90,6 +90,11 @@ impl Teller {
         self.journal.meet(worker, past);
     }
 
+    /// Rooms removed up to `through` are told, or can never be.
+    pub(super) fn give_up(&mut self, worker: Worker, through: u64) {
+        self.journal.give_up(worker, through);
+    }
+
     /// A worker has ended.
     pub(super) fn end(&mut self, worker: Worker) {
         self.journal.end(worker);

@@ -32,6 +32,8 @@ pub(super) enum Entry {
     Will(Act),
     /// It has been written.
     Did(Act),
+    /// Removals up to this one are told, or can never be.
+    Through { n: Number, through: u64 },
     /// A worker has ended, and all its rooms were told.
     End { n: Number },
 }

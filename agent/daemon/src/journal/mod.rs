@@ -118,6 +118,13 @@ impl Journal {
         }
     }
 
+    /// Removals up to `through` are told, or can never be: their entries were used again.
+    pub fn give_up(&mut self, worker: Worker, through: u64) {
+        if let Some(n) = self.numbers.get(&worker).copied() {
+            self.note(&Entry::Through { n, through });
+        }
+    }
+
     /// A worker has ended and all its lines are written.
     pub fn end(&mut self, worker: Worker) {
         if let Some(n) = self.numbers.remove(&worker) {

@@ -79,6 +79,11 @@ impl State {
                 self.pending.remove(act);
                 self.did(act);
             }
+            Entry::Through { n, through } => {
+                if let Some(past) = self.workers.get_mut(n) {
+                    past.told.give_up(*through);
+                }
+            }
             Entry::End { n } => {
                 self.workers.remove(n);
                 self.pending.retain(|act| number(act) != *n);

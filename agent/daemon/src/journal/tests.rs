@@ -108,7 +108,7 @@ fn a_journal_cut_at_any_byte_loses_its_last_line_only() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("journal"), &text[..len]).unwrap();
         let journal = Journal::open(dir.path(), BOOT).unwrap();
-        let lines = text[..len].iter().filter(|byte| **byte == b'\n').count();
+        let lines = String::from_utf8_lossy(&text[..len]).matches('\n').count();
         // Line 1 is the worker, 2 and 3 the appends, 7 the end of the first room.
         let known = journal.past(&past().identity);
         let open = known.as_ref().map_or(0, |past| past.open.len());
@@ -118,6 +118,20 @@ fn a_journal_cut_at_any_byte_loses_its_last_line_only() {
         let expected = [0, 0, 1, 2, 2, 2, 2, 1][lines.min(7)];
         assert_eq!(open, expected, "{len} bytes, {lines} lines");
     }
+}
+
+#[test]
+fn what_was_given_up_is_not_looked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    life(dir.path());
+    {
+        let mut journal = Journal::open(dir.path(), BOOT).unwrap();
+        let known = journal.past(&past().identity).unwrap();
+        journal.meet(Worker(0), &known);
+        journal.give_up(Worker(0), 9);
+    }
+    let known = Journal::open(dir.path(), BOOT).unwrap().past(&past().identity).unwrap();
+    assert_eq!(known.told, Removals::through(9));
 }
 
 #[test]

@@ -71,14 +71,30 @@ pub(super) enum Far<'a> {
     Address(SocketAddr),
 }
 
+/// The far end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It is not this peer's.
+    Elsewhere,
+    /// It is this peer's, and cannot be seen.
+    Unseen,
+    /// It is this peer's: bytes that it has received and not read.
+    Unread(u64),
+}
+
 impl<'a> Far<'a> {
-    /// The far end of a worker's connection, if it leads there: `Some(None)` where it does and
-    /// the far end cannot be seen.
-    fn end_of(self, own: &Socket, near: &Side<'a>) -> Option<Option<&'a Socket>> {
+    /// The far end of a worker's connection.
+    fn end_of(self, own: &Socket, near: &Side<'a>) -> End {
+        self.find(own, near).unwrap_or(End::Elsewhere)
+    }
+
+    fn find(self, own: &Socket, near: &Side<'a>) -> Option<End> {
         match self {
-            Self::Address(address) => {
-                (own.remote == address).then(|| near.dump.find(own.remote, own.local))
+            Self::Address(address) if own.remote == address => {
+                let end = near.dump.find(own.remote, own.local);
+                Some(end.map_or(End::Unseen, |end| End::Unread(end.unread.into())))
             }
+            Self::Address(_) => None,
             Self::Process(side) => {
                 // 127.0.0.1 is another machine in another namespace.
                 if side.dump.space != near.dump.space && own.remote.ip().is_loopback() {
@@ -88,7 +104,7 @@ impl<'a> Far<'a> {
                 let accepted = side.inodes.contains(&end.inode);
                 // Nobody has accepted it yet: it belongs to whoever listens.
                 let waiting = end.inode == 0 && side.dump.listens(end.local, side.inodes);
-                (accepted || waiting).then_some(Some(end))
+                (accepted || waiting).then_some(End::Unread(end.unread.into()))
             }
         }
     }
@@ -122,16 +138,20 @@ impl Account {
         let mut unread = Some(0);
         for own in near.dump.sockets() {
             let known = self.live.contains_key(&own.cookie);
-            let end = (known || near.inodes.contains(&own.inode))
-                .then(|| far.and_then(|far| far.end_of(own, near)))
-                .flatten();
-            if own.is_listening() || !known && (end.is_none() || self.live.len() >= LIVE_MAX) {
+            let end = match far {
+                Some(far) if known || near.inodes.contains(&own.inode) => far.end_of(own, near),
+                _ => End::Elsewhere,
+            };
+            let is_foreign = !known && (end == End::Elsewhere || self.live.len() >= LIVE_MAX);
+            if own.is_listening() || is_foreign {
                 continue;
             }
             seen.insert(own.cookie);
             // Where the far end has gone, what was last unread stays unread.
-            let last = self.live.get(&own.cookie).and_then(|last| last.unread);
-            let end = end.flatten().map(|end| u64::from(end.unread)).or(last);
+            let end = match end {
+                End::Unread(unread) => Some(unread),
+                _ => self.live.get(&own.cookie).and_then(|last| last.unread),
+            };
             self.count(own, end, near.dump.at, &mut meter);
             unread = unread.zip(end).map(|(sum, more)| sum + more);
         }

@@ -17,8 +17,8 @@ pub fn life(pid: u32, start: u64) -> Life {
     Stat::of(pid).map_or(Life::Gone, |stat| life_of(&stat, start))
 }
 
-fn life_of(stat: &Stat, start: u64) -> Life {
-    if stat.start != start || stat.is_gone() {
+fn life_of(stat: &Stat, began: u64) -> Life {
+    if stat.start != began || stat.is_gone() {
         Life::Gone
     } else if stat.is_stopped() {
         Life::Stopped

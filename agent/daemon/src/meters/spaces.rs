@@ -146,6 +146,7 @@ fn diagnostic() -> io::Result<OwnedFd> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -155,7 +156,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let out = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (inside, _) = listener.accept().unwrap();
-        std::io::Write::write_all(&mut &out, &[7; 1000]).unwrap();
+        (&out).write_all(&[7; 1000]).unwrap();
         let mut spaces = Spaces::default();
         let (_, sockets) = spaces.dump(std::process::id(), Nanos(1)).unwrap();
         let (local, remote) = (out.local_addr().unwrap(), out.peer_addr().unwrap());

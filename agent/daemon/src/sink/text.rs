@@ -1,7 +1,5 @@
 //! A line for people: time, kind, room, what and why, then who and how much.
 
-use std::fmt::Write as _;
-
 use super::line::{Line, PeerField, WorkerField};
 use super::words;
 
@@ -13,10 +11,8 @@ pub(super) fn render(line: &Line) -> String {
         ("verdict", _) => "info",
         (kind, _) => kind,
     };
-    let mut text = format!("{time}  {label:<8}  ");
-    if let Some(room) = line.room {
-        let _ = write!(text, "room {room:<20}  ");
-    }
+    let room = line.room.map(|room| format!("room {room:<20}  ")).unwrap_or_default();
+    let mut text = format!("{time}  {label:<8}  {room}");
     let rest = match line.kind {
         "append" => append(line),
         "verdict" => verdict(line),

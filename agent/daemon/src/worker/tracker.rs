@@ -68,6 +68,8 @@ pub struct Tracker {
     /// Rooms told as removed whose removal number was not readable.
     unnumbered: u64,
     unfound_scans: u32,
+    /// Removals were given up, and nobody has noted that yet.
+    gave_up: bool,
     serving: BTreeMap<Tid, Option<Seq>>,
     beat_at: u64,
     tally: Tally,
@@ -95,6 +97,7 @@ impl Tracker {
             numbers: BTreeMap::new(),
             unnumbered: 0,
             unfound_scans: 0,
+            gave_up: false,
             serving: BTreeMap::new(),
             beat_at: 0,
             tally: Tally::default(),
@@ -119,6 +122,12 @@ impl Tracker {
     /// The removal number of a room whose last line is being written; 0 when it has none.
     pub fn take_number(&mut self, seq: Seq) -> u64 {
         self.numbers.remove(&seq).unwrap_or(0)
+    }
+
+    /// Up to which removal no room is looked for any more, where that has changed because some
+    /// were given up.
+    pub fn take_given_up(&mut self) -> Option<u64> {
+        std::mem::take(&mut self.gave_up).then(|| self.removals.unbroken())
     }
 
     fn tell(&self, out: &mut Out<'_>, at: Nanos, fact: Fact) {
@@ -289,6 +298,7 @@ impl Tracker {
             return;
         }
         self.unfound_scans = 0;
+        self.gave_up = true;
         let missing = self.removals.give_up(removals);
         let lost = missing.saturating_sub(self.unnumbered);
         self.unnumbered = self.unnumbered.saturating_sub(missing);

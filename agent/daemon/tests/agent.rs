@@ -1,0 +1,230 @@
+//! The agent's binary on a real kernel: what it tells over many lives, and what it makes of
+//! workers that lie. Needs root.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends by a panic, and its helpers are part of it"
+)]
+
+mod agent_support;
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+
+use agent_support::{Agent, Worker, inflightd, of, sight, turn, within_a_minute};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Not a test of its own: what [`Worker::table`] starts.
+#[test]
+fn as_a_worker() {
+    agent_support::worker::main();
+}
+
+/// Kills and restarts the agent `count` times while a worker appends and removes rooms; each room
+/// must have been told as gone exactly once.
+fn each_room_is_told_once(start: impl FnOnce() -> Worker, count: u64) {
+    let state = tempfile::tempdir().unwrap();
+    // Rooms that were gone before the first agent came would not be its own.
+    let first = Agent::start(state.path(), &[]);
+    let canary = Worker::table("stay");
+    first.wait_for(canary.pid(), "coverage", |_| true);
+    let mut worker = start();
+    let pid = worker.pid();
+    let mut agent = first;
+    let mut lines = Vec::new();
+    for life in 0..count {
+        agent.wait_for(pid, "coverage", |_| true);
+        // At moments that have nothing to do with the agent's rounds.
+        thread::sleep(Duration::from_millis(life * 137 % 500));
+        lines.extend(agent.end(Signal::KILL).0);
+        agent = Agent::start(state.path(), &[]);
+    }
+    agent.wait_for(pid, "coverage", |_| true);
+    let seqs = worker.stop();
+    let before = of(&lines, pid, "dwell").len();
+    within_a_minute(|| (before + agent.count(pid, "dwell") >= seqs.len()).then_some(()));
+    lines.extend(agent.end(Signal::TERM).0);
+    check_dwells(&of(&lines, pid, "dwell"), &seqs);
+}
+
+fn check_dwells(dwells: &[Value], seqs: &[u64]) {
+    let mut by_seq: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
+    for dwell in dwells {
+        by_seq.entry(dwell["seq"].as_u64().unwrap()).or_default().push(dwell);
+    }
+    for seq in seqs {
+        let told = by_seq.get(seq).unwrap_or_else(|| panic!("room {seq} was lost"));
+        // A line that an agent wrote in its last moment comes again, and says so.
+        let firm = told.iter().filter(|dwell| dwell["maybe_repeated"] != true).count();
+        assert!(firm <= 1 && told.iter().all(|dwell| dwell["id"] == told[0]["id"]), "{told:#?}");
+        assert!(told.iter().all(|dwell| dwell["outcome"] != "unknown"), "{told:#?}");
+    }
+    assert!(by_seq.keys().all(|seq| seqs.contains(seq)), "a room that never was");
+}
+
+#[test]
+fn each_room_is_told_once_over_many_lives_by_the_table_alone() {
+    let _turn = turn();
+    each_room_is_told_once(|| Worker::table("churn"), 6);
+}
+
+#[test]
+fn each_room_is_told_once_over_many_lives_with_marks() {
+    let _turn = turn();
+    each_room_is_told_once(Worker::hooked, 6);
+}
+
+#[test]
+fn rooms_whose_worker_ended_unseen_are_told_by_the_next_life() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let worker = Worker::table("stay");
+    let pid = worker.pid();
+    let agent = Agent::start(state.path(), &[]);
+    let append = agent.wait_for(pid, "append", |line| line["room"] == 2);
+    assert_eq!(append["worker"]["engine"], "test");
+    agent.end(Signal::KILL);
+    drop(worker);
+    let agent = Agent::start(state.path(), &[]);
+    for room in 0..3 {
+        let dwell = agent.wait_for(pid, "dwell", |line| line["room"] == room);
+        assert_eq!(
+            (&dwell["outcome"], &dwell["worker"]["role"]),
+            (&"unknown".into(), &"prefill".into())
+        );
+    }
+    let (lines, status) = agent.end(Signal::TERM);
+    assert!(status.success());
+    assert_eq!(of(&lines, pid, "dwell").len(), 3);
+    let agent = Agent::start(state.path(), &[]);
+    thread::sleep(Duration::from_secs(2));
+    assert!(of(&agent.end(Signal::TERM).0, pid, "dwell").is_empty(), "told by two lives");
+}
+
+#[test]
+fn a_worker_that_lies_is_not_seen_and_harms_nobody() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let agent = Agent::start(state.path(), &[]);
+    let liars: Vec<(&str, Worker)> =
+        ["unsealed", "other_pid", "geometry", "version", "random", "scribble"]
+            .map(|kind| (kind, Worker::table(kind)))
+            .into();
+    for (kind, worker) in &liars {
+        let why = match *kind {
+            "version" => "abi_mismatch",
+            _ => "read_failed",
+        };
+        if *kind == "scribble" {
+            agent.wait_for(worker.pid(), "coverage", |_| true);
+        } else {
+            let blind = ("blind".to_owned(), Some(why.to_owned()));
+            agent.wait_for(worker.pid(), "coverage", |line| sight(line, "table") == blind);
+        }
+    }
+    thread::sleep(Duration::from_secs(2));
+    let honest = Worker::table("stay");
+    agent.wait_for(honest.pid(), "append", |line| line["room"] == 2);
+    drop(liars);
+    let (_, status) = agent.end(Signal::TERM);
+    assert!(status.success(), "{status}");
+}
+
+/// Runs the agent to its end; its exit code and what it says about it.
+fn fails(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = inflightd(arguments).stdin(Stdio::null()).output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_second_agent_names_the_first() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let worker = Worker::table("stay");
+    let agent = Agent::start(state.path(), &[]);
+    agent.wait_for(worker.pid(), "coverage", |_| true);
+    let state = state.path().to_str().unwrap();
+    let (code, told) = fails(&["run", "--state-dir", state]);
+    assert_eq!(code, Some(5), "{told}");
+    assert!(told.contains("another agent is running (pid "), "{told}");
+}
+
+#[test]
+fn what_cannot_be_watched_is_refused_by_name() {
+    let state = tempfile::tempdir().unwrap();
+    let state = state.path().to_str().unwrap();
+    let run = |more: &[&str]| fails(&[&["run", "--state-dir", state], more].concat());
+    let own = std::process::id().to_string();
+    let cases: [(&[&str], i32, &str); 4] = [
+        (&["--pid", "4194305"], 6, "--pid 4194305: no such process"),
+        (&["--pid", &own], 6, "not a worker"),
+        (&["--stall", "never"], 2, "`--stall` is never"),
+        (&["--config", "/nowhere"], 2, "reading the configuration /nowhere"),
+    ];
+    for (arguments, code, told) in cases {
+        let (given, text) = run(arguments);
+        assert_eq!(given, Some(code), "{text}");
+        assert!(text.contains(told), "{text}");
+    }
+}
+
+#[test]
+fn without_rights_the_missing_ones_are_named() {
+    // `setpriv` drops every capability; the user stays root.
+    let status = std::process::Command::new("setpriv")
+        .args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_inflightd")])
+        .args(["run", "--state-dir", "/tmp/inflightd-unused"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&status.stderr);
+    assert_eq!(status.status.code(), Some(3), "{text}");
+    assert!(text.contains("CAP_BPF"), "{text}");
+}
+
+#[test]
+fn a_closed_output_ends_the_agent_cleanly() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let mut child = inflightd(&["run", "--log", "warn", "--state-dir"])
+        .arg(state.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut worker = Worker::table("churn");
+    let mut stdout = child.stdout.take().unwrap();
+    stdout.read_exact(&mut [0; 64]).unwrap();
+    drop(stdout);
+    let status = within_a_minute(|| child.try_wait().unwrap());
+    worker.stop();
+    assert!(status.expect("the agent ends").success());
+}
+
+#[test]
+fn a_capture_replays_to_the_very_same_lines() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let capture = state.path().join("capture");
+    let capture = capture.to_str().unwrap();
+    let worker = Worker::table("stay");
+    let agent =
+        Agent::start(state.path(), &["--capture", capture, "--suspect", "0.5", "--stall", "1"]);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    let pid = worker.pid();
+    drop(worker);
+    agent.wait_for(pid, "dwell", |line| line["room"] == 2);
+    let (lines, _) = agent.end(Signal::TERM);
+    let output = inflightd(&["replay", "--json", capture]).output().unwrap();
+    assert!(output.status.success());
+    let again: Vec<Value> = String::from_utf8(output.stdout)
+        .unwrap()
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(again, lines);
+}
