@@ -23,9 +23,25 @@ impl Agent {
                 return;
             }
         };
+        let before = self.next_worker;
         for read in reads {
             self.reconcile(&read, now);
         }
+        if self.next_worker > before {
+            self.meet(now);
+        }
+    }
+
+    /// Reads the meters of all workers after some were found: only now is it known who is whose
+    /// far end, and a peer that is not found yet would look like one on another node.
+    fn meet(&mut self, now: Nanos) {
+        let numbers: Vec<Worker> = self
+            .workers
+            .values()
+            .filter(|watched| watched.mapped.is_some())
+            .map(|watched| watched.number)
+            .collect();
+        self.read_meters(&numbers, now);
     }
 
     /// Ends the workers whose process has gone.
@@ -135,7 +151,6 @@ impl Agent {
         }
         self.scan(number, now, true);
         self.resume(number, &past, now);
-        self.read_meters(&[number], now);
     }
 
     /// Reads a worker's table; with `threads`, what its threads are doing as well.
