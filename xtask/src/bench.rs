@@ -2,6 +2,7 @@
 
 use anyhow::{Result, bail};
 
+use crate::cases::bench::{self, Options};
 use crate::say;
 use crate::setup;
 use crate::shell::Step;
@@ -29,8 +30,10 @@ const MEASURES: [(&str, &[&str]); 2] = [
     ),
 ];
 
+const PAIR: &str = "a NIXL pair, bare, with the hook, and with hook and agent";
+
 /// Set up, then measure; every measure runs, also after one has failed.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     setup::run()?;
     let mut bad = Vec::new();
     for (what, arguments) in MEASURES {
@@ -40,6 +43,11 @@ pub(crate) fn run() -> Result<()> {
         if !good {
             bad.push(what);
         }
+    }
+    say::line(format_args!("\n{PAIR}"));
+    if let Err(error) = bench::run(options) {
+        say::line(format_args!("{error:#}"));
+        bad.push(PAIR);
     }
     if !bad.is_empty() {
         bail!("could not measure: {}", bad.join("; "));

@@ -32,8 +32,8 @@ enum Task {
     Demo,
     /// Set up and run every test
     Test(test::Options),
-    /// Measure what the parts cost
-    Bench,
+    /// Measure what the parts cost: the ledger, a mark, the pair with and without hook and agent
+    Bench(cases::bench::Options),
     /// Formatting, lints, documentation, purity, licences, bounds; no root needed
     Check,
     /// Run fault cases and judge the agent's verdicts
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Demo => demo::run(),
         Task::Test(options) => test::run(&options),
-        Task::Bench => bench::run(),
+        Task::Bench(options) => bench::run(&options),
         Task::Check => check::run(),
         Task::Cases(options) => cases::run(&options),
     };

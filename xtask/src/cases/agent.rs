@@ -1,6 +1,6 @@
 //! The agent as a process: built, started, killed, its lines collected.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -25,6 +25,17 @@ pub(crate) fn build() -> Result<()> {
 
 fn binary() -> PathBuf {
     target().join("release/inflightd")
+}
+
+/// Clock ticks a second in `/proc/PID/stat`: `USER_HZ`, part of the kernel's interface.
+const TICKS: f64 = 100.0;
+
+/// What a process has used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    pub(super) at: Moment,
+    pub(super) cpu_s: f64,
+    pub(super) resident_mib: f64,
 }
 
 /// A running agent.
@@ -59,6 +70,20 @@ impl Agent {
     /// Whether it has ended by itself.
     pub(super) fn is_gone(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// What it has used so far, from `/proc`; none where that cannot be read.
+    pub(super) fn usage(&self) -> Option<Usage> {
+        let at = Moment::now();
+        let read = |file| fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).ok();
+        let (stat, status) = (read("stat")?, read("status")?);
+        // Fields 14 and 15, counted from behind the name, which may hold anything.
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+        let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
+        let cpu_s = (ticks(11)? + ticks(12)?) / TICKS;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+        let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
+        Some(Usage { at, cpu_s, resident_mib: kib / 1024.0 })
     }
 
     /// End it with SIGKILL.

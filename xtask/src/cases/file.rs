@@ -61,11 +61,13 @@ impl Default for Agent {
 pub(super) struct Pair {
     /// MiB of registered memory of each process; no room is larger.
     pub(super) memory_mib: u64,
+    /// Without the hook.
+    pub(super) bare: bool,
 }
 
 impl Default for Pair {
     fn default() -> Self {
-        Self { memory_mib: 256 }
+        Self { memory_mib: 256, bare: false }
     }
 }
 

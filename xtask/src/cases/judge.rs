@@ -72,6 +72,8 @@ pub(super) struct Judgement {
     pub(super) rows: Vec<Row>,
     /// How many healthy rooms ended beside them.
     pub(super) healthy: usize,
+    /// How often the agent was killed.
+    pub(super) agent_kills: u32,
     /// What is not right.
     pub(super) faults: Vec<Fault>,
     /// Why the run says nothing about the agent, where it does not.
@@ -82,6 +84,7 @@ pub(super) struct Judgement {
 pub(super) fn judge(case: &Case, record: &Record) -> Judgement {
     let mut judgement = Judgement {
         healthy: record.beside.iter().filter(|stay| ended(stay) == Some("success")).count(),
+        agent_kills: record.agent_kills,
         ..Judgement::default()
     };
     for right in &case.right {
@@ -149,7 +152,8 @@ fn alert(
         }
         return;
     };
-    let after_s = first.at.seconds_after(stay.injected.max(record.agent_ready));
+    let after_s =
+        first.at.seconds_after(record.agent_ready.unwrap_or(stay.injected).max(stay.injected));
     if after_s > alert.within_s {
         faults.push(Fault::Late { room: room(), after_s, within_s: alert.within_s });
     }
@@ -211,18 +215,20 @@ fn end(right: &Right, lines: &[&Seen], faults: &mut Vec<Fault>) {
     }
 }
 
-/// A healthy room is never alarmed, and its end is told once and as what it was.
+/// A healthy room is never alarmed, and its end is told once and as what it was: also by an agent
+/// that did not run when it ended, as long as an earlier one did before.
 fn healthy(stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
     let room = || format!("healthy room {}", stay.room);
-    let mut ends = 0;
+    let (mut appends, mut ends) = (0, 0);
     for seen in record.about(stay) {
-        let line = &seen.line;
-        if line.is_alert() {
-            faults.push(Fault::Extra { room: room(), given: line.says() });
+        let told = &seen.line;
+        if told.is_alert() {
+            faults.push(Fault::Extra { room: room(), given: told.says() });
         }
-        if line.kind == "dwell" {
-            ends += 1;
-            let (given, expected) = (line.outcome.as_deref(), ended(stay));
+        appends += usize::from(told.kind == "append");
+        if told.kind == "dwell" {
+            ends += usize::from(!told.maybe_repeated);
+            let (given, expected) = (told.outcome.as_deref(), ended(stay));
             if given != expected {
                 let word = |word: Option<&str>| word.unwrap_or("still open").to_owned();
                 let (given, expected) = (word(given), word(expected));
@@ -230,8 +236,10 @@ fn healthy(stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
             }
         }
     }
-    // What began and ended while no agent ran, nobody can have seen.
-    let seen_whole = stay.appended >= record.agent_ready && record.agent_kills == 0;
+    let seen_whole = record.agent_ready.is_some_and(|ready| stay.appended >= ready);
+    if seen_whole && appends == 0 {
+        faults.push(Fault::Lost { room: room() });
+    }
     if ends > 1 || (seen_whole && ended(stay).is_some() && ends != 1) {
         faults.push(Fault::Ends { room: room(), count: ends });
     }

@@ -54,7 +54,7 @@ fn dwell(room: u64, seconds: f64, outcome: &str) -> Seen {
 /// The sample case as it should go: the victim (room 5) is alarmed after 3 s, room 1 is healthy.
 fn good() -> Record {
     let mut record = Record::new(PREFILL);
-    record.agent_ready = at(-1.0);
+    record.agent_ready = Some(at(-1.0));
     record.victims.insert("victim".to_owned(), stay(5, None));
     record.beside.push(stay(1, Some((0.1, "success"))));
     record.lines = vec![
@@ -146,7 +146,7 @@ fn lateness_counts_from_the_injection_or_from_the_agents_coming() {
     assert_eq!(void, None);
     let (found, _) = faults(|case, record| {
         late(case, record);
-        record.agent_ready = at(5.0);
+        record.agent_ready = Some(at(5.0));
     });
     assert_eq!(found, []);
 }
@@ -269,6 +269,13 @@ fn a_late_agent_must_say_that_it_is_late() {
 fn a_healthy_room_must_be_told_to_have_ended_once_and_as_it_did() {
     let (found, _) = faults(|_, record| drop(record.lines.remove(2)));
     assert!(matches!(found.as_slice(), [Fault::Ends { count: 0, .. }]));
+    let (found, _) = faults(|_, record| drop(record.lines.remove(1)));
+    assert!(matches!(found.as_slice(), [Fault::Lost { .. }]));
+    let (found, _) = faults(|_, record| {
+        record.lines.remove(2);
+        record.agent_ready = Some(at(0.05));
+    });
+    assert_eq!(found, [], "it was appended before the agent came");
     let (found, _) = faults(|_, record| record.lines.push(dwell(1, 0.3, "success")));
     assert!(matches!(found.as_slice(), [Fault::Ends { count: 2, .. }]));
     let (found, _) = faults(|_, record| record.lines[2] = dwell(1, 0.3, "aborted"));

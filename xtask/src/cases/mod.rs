@@ -1,6 +1,7 @@
 //! Fault cases on a real NIXL pair: each is a file in `xtask/cases`, run and judged here.
 
 mod agent;
+pub(crate) mod bench;
 mod file;
 mod judge;
 mod pair;

@@ -11,6 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::file::Pair;
 use super::record::Scratch;
 use super::world::Message;
 use crate::setup::venv_python;
@@ -50,13 +51,16 @@ impl Process {
     pub(super) fn start(
         script: &str,
         name: &'static str,
-        memory_mib: u64,
+        pair: &Pair,
         scratch: &Scratch,
         inbox: Sender<Message>,
     ) -> Result<Self> {
         let mut command = Command::new(venv_python());
         command.arg(tree::root().join("xtask/pair").join(script)).arg(name);
-        command.arg("--memory").arg((memory_mib << 20).to_string());
+        command.arg("--memory").arg((pair.memory_mib << 20).to_string());
+        if pair.bare {
+            command.arg("--bare");
+        }
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(scratch.file(&format!("{name}.err"))?);
         let mut child = command.spawn().with_context(|| format!("starting {script} as {name}"))?;

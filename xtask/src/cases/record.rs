@@ -22,8 +22,8 @@ pub(super) struct Record {
     pub(super) beside: Vec<Stay>,
     /// The agent's lines about the pair, in the order of their arrival.
     pub(super) lines: Vec<Seen>,
-    /// When the agent last came to be ready.
-    pub(super) agent_ready: Moment,
+    /// When the first agent came to be ready.
+    pub(super) agent_ready: Option<Moment>,
     /// How often it was killed.
     pub(super) agent_kills: u32,
     /// Longest time for which the runner itself did not run.
@@ -160,7 +160,7 @@ impl Record {
             victims: BTreeMap::new(),
             beside: Vec::new(),
             lines: Vec::new(),
-            agent_ready: Moment::now(),
+            agent_ready: None,
             agent_kills: 0,
             starved: Duration::ZERO,
             spoilt: Vec::new(),

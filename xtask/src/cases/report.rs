@@ -18,6 +18,7 @@ pub(crate) struct Report {
     /// Why the run says nothing, where it does not.
     void: Option<String>,
     healthy_rooms: usize,
+    agent_kills: u32,
     rooms: Vec<Row>,
     faults: Vec<Fault>,
 }
@@ -32,6 +33,7 @@ impl Report {
             right: judgement.faults.is_empty() && judgement.void.is_none(),
             void: judgement.void,
             healthy_rooms: judgement.healthy,
+            agent_kills: judgement.agent_kills,
             rooms: judgement.rows,
             faults: judgement.faults,
         }
@@ -142,8 +144,13 @@ mod tests {
             given: "no alert".to_owned(),
             ..Row::default()
         };
-        let judgement =
-            Judgement { rows: vec![row], healthy: 3, faults, void: void.map(str::to_owned) };
+        let judgement = Judgement {
+            rows: vec![row],
+            healthy: 3,
+            faults,
+            void: void.map(str::to_owned),
+            agent_kills: 0,
+        };
         Report::new(&sample(), 1, 0, judgement)
     }
 

@@ -95,7 +95,7 @@ fn verdict(case: &Case, room: &str, world: &mut World<'_>) -> Result<()> {
     let alert = alert.with_context(|| format!("steps: no alert is expected for {room}"))?;
     let record = world.record();
     let stay = record.victims.get(room).with_context(|| format!("{room} is not appended"))?;
-    let from = stay.injected.max(record.agent_ready);
+    let from = record.agent_ready.unwrap_or(stay.injected).max(stay.injected);
     let due = from.plus(Duration::from_secs_f64(alert.within_s)).plus(GRACE);
     let limit = due.since(Moment::now()).as_secs_f64();
     let told = |record: &Record, stay: &Stay| record.about(stay).any(|seen| seen.line.is_alert());

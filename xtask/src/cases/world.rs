@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
 use super::View;
-use super::agent::Agent;
+use super::agent::{Agent, Usage};
 use super::file::{Append, Case, Who};
 use super::pair::{Event, Process};
 use super::record::{Line, Record, Scratch, Seen, Stay};
@@ -66,8 +66,8 @@ impl<'a> World<'a> {
     /// Start the pair and introduce its processes to each other.
     pub(super) fn start(case: &'a Case, scratch: &'a Scratch, view: &'a View) -> Result<Self> {
         let (outbox, inbox) = channel();
-        let memory = case.pair.memory_mib;
-        let process = |script, name| Process::start(script, name, memory, scratch, outbox.clone());
+        let process =
+            |script, name| Process::start(script, name, &case.pair, scratch, outbox.clone());
         let prefill = process("prefill.py", "prefill")?;
         let decodes = [process("decode.py", "sick")?, process("decode.py", "well")?];
         let record = Record::new(prefill.pid());
@@ -276,8 +276,13 @@ impl<'a> World<'a> {
             let text = format!("the agent does not cover {pids:?} after {READY:?}");
             self.record.agent_faults.push(text);
         }
-        self.record.agent_ready = Moment::now();
+        self.record.agent_ready.get_or_insert(Moment::now());
         Ok(())
+    }
+
+    /// What the running agent has used.
+    pub(super) fn agent_usage(&self) -> Option<Usage> {
+        self.agent.as_ref().and_then(Agent::usage)
     }
 
     /// The pair's living processes.
