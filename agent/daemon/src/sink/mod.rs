@@ -3,13 +3,14 @@
 mod line;
 mod text;
 mod words;
+mod writer;
 
 use std::io::{self, Write};
 
 pub use line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
-    Writer,
 };
+pub use writer::Writer;
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! One worker: its process, its table and its queue.
 
+mod convert;
 mod history;
 mod removals;
 mod tracker;
@@ -10,9 +11,10 @@ use inflightd_abi::table::{Counters, Table};
 use inflightd_core::fact::Worker;
 use inflightd_core::{Nanos, Reason, Sight, Source};
 
+pub use convert::{outcome, phase};
 pub use history::History;
 pub use removals::Removals;
-pub use tracker::{Open, Out, Tally, Tracker, outcome, phase};
+pub use tracker::{Open, Out, Tally, Tracker};
 
 use crate::names::About;
 use crate::proc::{self, Stat, TableMap};

@@ -7,10 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use inflightd_abi::table::{self, EntryView, State, Table};
-use inflightd_core::fact::{Append, Counts, Outcome, Peer, Phase, Room, Seq, Tid, Worker};
-use inflightd_core::{Event, Fact, Nanos, Source};
+use inflightd_core::fact::{Append, Counts, Outcome, Peer, Room, Seq, Tid, Worker};
+use inflightd_core::{Event, Fact, Nanos};
+
+mod scan;
 
 use super::Removals;
+use super::convert::{counts, outcome};
 use crate::journal::OpenRoom;
 use crate::names::{Names, PeerName, RoomName};
 
@@ -18,8 +21,6 @@ use crate::names::{Names, PeerName, RoomName};
 const OPEN_MAX: usize = 2 * table::ENTRIES_MAX;
 /// Most rooms remembered after they left, so that a late mark of theirs is recognised.
 const FINISHED_MAX: usize = 2 * table::ENTRIES_MAX;
-/// Scans for which a removal may stay unfound before it counts as lost.
-const GIVE_UP_AFTER: u32 = 4;
 
 /// Where facts go, and where names come from.
 pub struct Out<'a> {
@@ -134,45 +135,6 @@ impl Tracker {
         out.events.push(Event { at, worker: self.worker, fact });
     }
 
-    /// Reads the whole table: what opened, changed and closed since the last scan.
-    pub fn scan(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
-        let counters = table.counters();
-        if counters.beat_at != self.beat_at {
-            self.beat_at = counters.beat_at;
-            self.tell(out, Nanos(counters.beat_at).min(now), Fact::Beat);
-        }
-        for slot in table.taken_slots() {
-            match table.entry(slot) {
-                Ok(Some(view)) if view.state == State::Open => self.refresh(&view, now, out),
-                Ok(_) => {}
-                Err(table::Torn) => self.tally.torn += 1,
-            }
-        }
-        self.close_missing(table, now, out);
-        self.find_removed(table, counters.removals, now, out);
-    }
-
-    fn refresh(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
-        let seq = Seq(view.seq.0);
-        if !self.open.contains_key(&seq) {
-            self.admit_view(view, now, out);
-        }
-        self.recount(view, now, out);
-    }
-
-    /// Tells the counts of an open room where they have changed.
-    fn recount(&mut self, view: &EntryView, at: Nanos, out: &mut Out<'_>) {
-        let seq = Seq(view.seq.0);
-        let counts = counts(view, at);
-        let Some(open) = self.open.get_mut(&seq) else {
-            return;
-        };
-        if open.counts != counts {
-            open.counts = counts;
-            self.tell(out, at, Fact::Entry(seq, counts));
-        }
-    }
-
     fn admit_view(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) -> bool {
         let newcomer = Newcomer {
             at: Nanos(view.appended_at).min(now),
@@ -217,24 +179,16 @@ impl Tracker {
         true
     }
 
-    /// Closes the rooms whose entries are no longer open.
-    fn close_missing(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
-        let missing: Vec<Seq> = self
-            .open
-            .keys()
-            .filter(|seq| tabled(**seq).is_some_and(|seq| !table.is_open(seq)))
-            .copied()
-            .collect();
-        for seq in missing {
-            match self.entry_of(table, seq) {
-                Entry::Here(view) if view.state == State::Closed => self.close(&view, now, out),
-                // Just being closed, or being written: the next scan sees how.
-                Entry::Here(_) | Entry::Torn => {}
-                Entry::Evicted => {
-                    self.unnumbered += 1;
-                    self.finish(seq, now, Outcome::Unknown, out);
-                }
-            }
+    /// Tells the counts of an open room where they have changed.
+    fn recount(&mut self, view: &EntryView, at: Nanos, out: &mut Out<'_>) {
+        let seq = Seq(view.seq.0);
+        let counts = counts(view, at);
+        let Some(open) = self.open.get_mut(&seq) else {
+            return;
+        };
+        if open.counts != counts {
+            open.counts = counts;
+            self.tell(out, at, Fact::Entry(seq, counts));
         }
     }
 
@@ -276,47 +230,6 @@ impl Tracker {
         }
         self.finished.insert(seq);
         self.tell(out, at, Fact::Remove(seq, outcome));
-    }
-
-    /// Looks for rooms that came and went without a mark that was seen.
-    fn find_removed(&mut self, table: &Table<'_>, removals: u64, now: Nanos, out: &mut Out<'_>) {
-        if self.removals.unbroken() >= removals {
-            self.unfound_scans = 0;
-            return;
-        }
-        for slot in 0..table.geometry().entries {
-            let Ok(Some(view)) = table.entry(slot) else {
-                continue;
-            };
-            let counts = view.state == State::Closed && (1..=removals).contains(&view.removal);
-            if counts && !self.removals.contains(view.removal) {
-                self.take_removed(&view, now, out);
-            }
-        }
-        self.unfound_scans += 1;
-        if self.removals.unbroken() >= removals || self.unfound_scans < GIVE_UP_AFTER {
-            return;
-        }
-        self.unfound_scans = 0;
-        self.gave_up = true;
-        let missing = self.removals.give_up(removals);
-        let lost = missing.saturating_sub(self.unnumbered);
-        self.unnumbered = self.unnumbered.saturating_sub(missing);
-        if lost > 0 {
-            self.tally.evicted += lost;
-            self.tell(out, now, Fact::Lose(Source::Table, lost));
-        }
-    }
-
-    fn take_removed(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
-        if self.finished.contains(&Seq(view.seq.0)) {
-            // A mark was faster than the table: only the number was missing.
-            self.removals.insert(view.removal);
-            self.unnumbered = self.unnumbered.saturating_sub(1);
-            return;
-        }
-        self.admit_view(view, now, out);
-        self.close(view, now, out);
     }
 
     /// A mark of an append.
@@ -438,32 +351,6 @@ impl Tracker {
         }
     }
 
-    /// Takes what the threads are doing from the table: at discovery, and after marks were lost.
-    ///
-    /// `threads` gives a thread's id in the host's namespace by the one in the worker's own; a
-    /// thread that is not in it is not the worker's.
-    pub fn scan_threads(
-        &mut self,
-        table: &Table<'_>,
-        now: Nanos,
-        threads: &BTreeMap<u32, u32>,
-        out: &mut Out<'_>,
-    ) {
-        for slot in 0..table.geometry().threads {
-            let Some(serving) = table.serving(slot) else {
-                continue;
-            };
-            let Some(tid) = threads.get(&serving.tid).copied().map(Tid) else {
-                continue;
-            };
-            let seq = serving.seq.map(|seq| Seq(seq.0));
-            if self.serving.get(&tid) != Some(&seq) {
-                let at = seq.map_or(now, |_| Nanos(serving.since).min(now));
-                self.serve_marked(at, tid, seq, Some(table), out);
-            }
-        }
-    }
-
     /// A thread of the worker's process ended. Returns whether it had worked for this worker.
     pub fn thread_ended(&mut self, at: Nanos, tid: Tid, out: &mut Out<'_>) -> bool {
         let served = self.serving.remove(&tid).is_some();
@@ -489,39 +376,6 @@ const fn tabled(seq: Seq) -> Option<table::Seq> {
     }
 }
 
-fn counts(view: &EntryView, now: Nanos) -> Counts {
-    let moment = |at: Option<u64>| at.map(|at| Nanos(at).min(now));
-    Counts {
-        phase: phase(view.phase),
-        posts: view.posts,
-        posted_bytes: view.posted_bytes,
-        dones: view.dones,
-        done_bytes: view.done_bytes,
-        failures: view.failures,
-        first_post: moment(view.first_post_at),
-        last_done: moment(view.last_done_at),
-    }
-}
-
-/// The table's phase as the core's.
-pub const fn phase(phase: table::Phase) -> Phase {
-    match phase {
-        table::Phase::None => Phase::None,
-        table::Phase::Parked => Phase::Parked,
-        table::Phase::PeersReady => Phase::PeersReady,
-        table::Phase::Transferring => Phase::Transferring,
-        table::Phase::Failed => Phase::Failed,
-    }
-}
-
-/// The table's outcome as the core's.
-pub const fn outcome(outcome: table::Outcome) -> Outcome {
-    match outcome {
-        table::Outcome::Unknown => Outcome::Unknown,
-        table::Outcome::Success => Outcome::Success,
-        table::Outcome::Failed => Outcome::Failed,
-        table::Outcome::Aborted => Outcome::Aborted,
-        table::Outcome::Requeued => Outcome::Requeued,
-        table::Outcome::Superseded => Outcome::Superseded,
-    }
-}
+#[cfg(test)]
+#[path = "tracker_tests.rs"]
+mod tests;

@@ -1,0 +1,132 @@
+//! The table's side: what opened, changed and closed between two readings of it.
+
+use std::collections::BTreeMap;
+
+use inflightd_abi::table::{self, EntryView, State, Table};
+use inflightd_core::fact::{Outcome, Seq, Tid};
+use inflightd_core::{Fact, Nanos, Source};
+
+use super::{Entry, Out, Tracker, tabled};
+
+/// Scans for which a removal may stay unfound before it counts as lost.
+pub(super) const GIVE_UP_AFTER: u32 = 4;
+
+impl Tracker {
+    /// Reads the whole table: what opened, changed and closed since the last scan.
+    pub fn scan(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
+        let counters = table.counters();
+        if counters.beat_at != self.beat_at {
+            self.beat_at = counters.beat_at;
+            self.tell(out, Nanos(counters.beat_at).min(now), Fact::Beat);
+        }
+        let torn = self.tally.torn;
+        for slot in table.taken_slots() {
+            match table.entry(slot) {
+                Ok(Some(view)) if view.state == State::Open => self.refresh(&view, now, out),
+                Ok(_) => {}
+                Err(table::Torn) => self.tally.torn += 1,
+            }
+        }
+        self.close_missing(table, now, out);
+        self.find_removed(table, counters.removals, now, out);
+        if self.tally.torn == torn {
+            self.tell(out, now, Fact::Read);
+        }
+    }
+
+    fn refresh(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+        let seq = Seq(view.seq.0);
+        if !self.open.contains_key(&seq) {
+            self.admit_view(view, now, out);
+        }
+        self.recount(view, now, out);
+    }
+
+    /// Closes the rooms whose entries are no longer open.
+    fn close_missing(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
+        let missing: Vec<Seq> = self
+            .open
+            .keys()
+            .filter(|seq| tabled(**seq).is_some_and(|seq| !table.is_open(seq)))
+            .copied()
+            .collect();
+        for seq in missing {
+            match self.entry_of(table, seq) {
+                Entry::Here(view) if view.state == State::Closed => self.close(&view, now, out),
+                // Just being closed, or being written: the next scan sees how.
+                Entry::Here(_) | Entry::Torn => {}
+                Entry::Evicted => {
+                    self.unnumbered += 1;
+                    self.finish(seq, now, Outcome::Unknown, out);
+                }
+            }
+        }
+    }
+
+    /// Looks for rooms that came and went without a mark that was seen.
+    fn find_removed(&mut self, table: &Table<'_>, removals: u64, now: Nanos, out: &mut Out<'_>) {
+        if self.removals.unbroken() >= removals {
+            self.unfound_scans = 0;
+            return;
+        }
+        for slot in 0..table.geometry().entries {
+            let Ok(Some(view)) = table.entry(slot) else {
+                continue;
+            };
+            let counts = view.state == State::Closed && (1..=removals).contains(&view.removal);
+            if counts && !self.removals.contains(view.removal) {
+                self.take_removed(&view, now, out);
+            }
+        }
+        self.unfound_scans += 1;
+        if self.removals.unbroken() >= removals || self.unfound_scans < GIVE_UP_AFTER {
+            return;
+        }
+        self.unfound_scans = 0;
+        self.gave_up = true;
+        let missing = self.removals.give_up(removals);
+        let lost = missing.saturating_sub(self.unnumbered);
+        self.unnumbered = self.unnumbered.saturating_sub(missing);
+        if lost > 0 {
+            self.tally.evicted += lost;
+            self.tell(out, now, Fact::Lose(Source::Table, lost));
+        }
+    }
+
+    fn take_removed(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+        if self.finished.contains(&Seq(view.seq.0)) {
+            // A mark was faster than the table: only the number was missing.
+            self.removals.insert(view.removal);
+            self.unnumbered = self.unnumbered.saturating_sub(1);
+            return;
+        }
+        self.admit_view(view, now, out);
+        self.close(view, now, out);
+    }
+
+    /// Takes what the threads are doing from the table: at discovery, and after marks were lost.
+    ///
+    /// `threads` gives a thread's id in the host's namespace by the one in the worker's own; a
+    /// thread that is not in it is not the worker's.
+    pub fn scan_threads(
+        &mut self,
+        table: &Table<'_>,
+        now: Nanos,
+        threads: &BTreeMap<u32, u32>,
+        out: &mut Out<'_>,
+    ) {
+        for slot in 0..table.geometry().threads {
+            let Some(serving) = table.serving(slot) else {
+                continue;
+            };
+            let Some(tid) = threads.get(&serving.tid).copied().map(Tid) else {
+                continue;
+            };
+            let seq = serving.seq.map(|seq| Seq(seq.0));
+            if self.serving.get(&tid) != Some(&seq) {
+                let at = seq.map_or(now, |_| Nanos(serving.since).min(now));
+                self.serve_marked(at, tid, seq, Some(table), out);
+            }
+        }
+    }
+}
