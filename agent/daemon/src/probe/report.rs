@@ -124,6 +124,6 @@ impl AttachReport {
 /// What happened when a process was forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Libraries that no known process uses any more: [`Probes::detach`] them.
+    /// Libraries that no known process uses any more: [`detach`](crate::probe::Probes::detach) them.
     pub unused: Vec<ObjectKey>,
 }
