@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use inflightd_abi::table::{self, EntryView, Header, PeerKind, Ranks, Role, Text};
+use inflightd_core::Nanos;
 use inflightd_core::fact::{Peer, Seq, Worker};
 
 use crate::identity::Identity;
@@ -50,6 +51,18 @@ impl PeerName {
     pub fn endpoint(&self) -> Option<std::net::SocketAddr> {
         let is_endpoint = self.kind == kind_name(PeerKind::Endpoint);
         self.value.parse().ok().filter(|_| is_endpoint)
+    }
+}
+
+impl From<PeerName> for (String, String) {
+    fn from(name: PeerName) -> Self {
+        (name.kind, name.value)
+    }
+}
+
+impl From<(String, String)> for PeerName {
+    fn from((kind, value): (String, String)) -> Self {
+        Self { kind, value }
     }
 }
 
@@ -151,6 +164,7 @@ pub enum Named {
 #[derive(Debug, Default)]
 pub struct Names {
     workers: BTreeMap<Worker, WorkerName>,
+    ended_at: BTreeMap<Worker, Nanos>,
     peers: BTreeMap<PeerName, Peer>,
     by_number: Vec<PeerName>,
     rooms: BTreeMap<Worker, BTreeMap<Seq, RoomName>>,
@@ -166,11 +180,19 @@ impl Names {
 
     /// A worker has ended: its rooms are forgotten, its name stays, since others may still speak
     /// of it as a peer.
-    pub fn end_worker(&mut self, worker: Worker) {
+    pub fn end_worker(&mut self, worker: Worker, at: Nanos) {
         self.rooms.remove(&worker);
-        while self.workers.len() > WORKERS_MAX {
-            self.workers.pop_first();
+        self.ended_at.insert(worker, at);
+        while self.workers.len() > WORKERS_MAX
+            && let Some((oldest, _)) = self.workers.pop_first()
+        {
+            self.ended_at.remove(&oldest);
         }
+    }
+
+    /// When a worker ended, if it has.
+    pub fn ended_at(&self, worker: Worker) -> Option<Nanos> {
+        self.ended_at.get(&worker).copied()
     }
 
     /// The worker of that number.

@@ -108,6 +108,42 @@ fn rooms_whose_worker_ended_unseen_are_told_by_the_next_life() {
 }
 
 #[test]
+fn a_peer_that_ended_while_no_agent_was_there_is_known_to_be_gone() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let peer = Worker::table("peer");
+    let worker = Worker::table("stay");
+    let says = |line: &Value, id: &str| {
+        line["evidence"].as_array().unwrap().iter().any(|evidence| evidence["id"] == id)
+    };
+    let deadlines = ["--suspect", "0.5", "--stall", "1"];
+    let agent = Agent::start(state.path(), &deadlines);
+    let alive = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    assert!(!says(&alive, "peer_gone"), "{alive:#}");
+    assert_eq!(alive["peers"][0]["pid"], peer.pid());
+    agent.end(Signal::KILL);
+    drop(peer);
+    // The first life without it hears of its end.
+    let agent = Agent::start(state.path(), &deadlines);
+    let told = agent.wait_for(worker.pid(), "verdict", |line| says(line, "peer_gone"));
+    assert_eq!(told["cause"], "peer_dead", "{told:#}");
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2 && says(line, "peer_gone"));
+    agent.end(Signal::KILL);
+    // The second remembers, and has nothing to add to what was told.
+    let agent = Agent::start(state.path(), &deadlines);
+    agent.wait_for(worker.pid(), "coverage", |_| true);
+    thread::sleep(Duration::from_secs(3));
+    let (lines, _) = agent.end(Signal::KILL);
+    let again = of(&lines, worker.pid(), "verdict");
+    // The last line of the life before may have been written and not noted.
+    assert!(again.iter().all(|line| line["maybe_repeated"] == true), "{again:#?}");
+    assert!(of(&lines, worker.pid(), "clear").is_empty(), "{lines:#?}");
+    let agent = Agent::start(tempfile::tempdir().unwrap().path(), &deadlines);
+    let unseen = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    assert!(!says(&unseen, "peer_gone"), "whoever never saw it cannot know: {unseen:#}");
+}
+
+#[test]
 fn a_worker_that_lies_is_not_seen_and_harms_nobody() {
     let _turn = turn();
     let state = tempfile::tempdir().unwrap();

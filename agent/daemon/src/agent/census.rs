@@ -98,8 +98,7 @@ impl Agent {
     }
 
     fn add(&mut self, read: &Read, inode: u64, about: About, told: Removals, now: Nanos) -> Worker {
-        let number = Worker(self.next_worker);
-        self.next_worker += 1;
+        let number = self.number();
         let identity = self.identity(read, &about);
         let tracker = Tracker::new(number, now, told);
         let mut watched = Watched::new(number, (read.pid, read.start), inode, tracker);

@@ -12,7 +12,7 @@ use std::io;
 
 use inflightd_capture::{Input, feed};
 use inflightd_core::fact::{Seq, Worker};
-use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy, Source};
+use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy, Reason, Sight, Source};
 
 use census::Workers;
 pub use census::chain;
@@ -27,6 +27,10 @@ use crate::replay::said;
 use crate::sink::Writer;
 use crate::worker::Watched;
 
+/// The fields of a handle were not those of a handle, although its build is known.
+const DOUBTED: Sight = Sight::Degraded(Reason::SelfCheckFailed);
+/// Most batches of records taken in one round: a flood must not keep the tables from being read.
+const BATCHES_MAX: usize = 8;
 /// Wall time that is off by more than this is set anew.
 const CLOCK_STEP: Nanos = Nanos::from_millis(1);
 
@@ -47,7 +51,9 @@ pub struct Agent {
     events: Vec<Event>,
     ledger: Ledger,
     teller: Teller,
+    /// Marks of processes that were not known as workers.
     unplaced: u64,
+    mishaps: Vec<(&'static str, u64)>,
 }
 
 /// What the agent is made of.
@@ -70,7 +76,7 @@ pub struct Parts {
 impl Agent {
     /// An agent that has seen nothing yet.
     pub fn new(parts: Parts) -> Self {
-        Self {
+        let mut agent = Self {
             boot: parts.boot,
             started_at: Clock::now(),
             clock: parts.clock,
@@ -85,18 +91,26 @@ impl Agent {
             ledger: Ledger::new(parts.policy),
             teller: parts.teller,
             unplaced: 0,
-        }
+            mishaps: Vec::new(),
+        };
+        agent.remember_gone();
+        agent
     }
 
     /// Takes what is in the ring, and re-reads the tables where something was lost.
     pub fn drain(&mut self, now: Nanos) -> io::Result<()> {
-        let mut records = Vec::new();
-        let drained = self.hits.drain(&mut |record| records.push(record));
-        for record in &records {
-            self.take(record);
-        }
-        if drained.lost > 0 {
-            self.lose(now, drained.lost);
+        for _ in 0..BATCHES_MAX {
+            let mut records = Vec::new();
+            let drained = self.hits.drain(&mut |record| records.push(record));
+            for record in &records {
+                self.take(record);
+            }
+            if drained.lost > 0 {
+                self.lose(now, drained.lost);
+            }
+            if !drained.more {
+                break;
+            }
         }
         for read in self.census.look_hinted(now) {
             self.reconcile(&read, now);
@@ -124,6 +138,11 @@ impl Agent {
         }
         self.look(now);
         self.bury_strangers(now);
+        let mishaps = self.hits.mishaps();
+        if mishaps != self.mishaps {
+            tracing::warn!(?mishaps, "failures inside the kernel programs, so far");
+            self.mishaps = mishaps;
+        }
         self.pump(now)
     }
 
@@ -139,7 +158,12 @@ impl Agent {
             return;
         };
         let seen = self.hits.attach(pid);
+        let implausible = self.workers.get(&number).is_some_and(|watched| watched.implausible);
         for (source, sight) in seen.sights {
+            let sight = match sight {
+                Sight::Visible if implausible && source == Source::Transfers => DOUBTED,
+                sight => sight,
+            };
             self.cover(number, source, sight, now);
         }
         if let Some(distance) = seen.distance {
@@ -160,7 +184,9 @@ impl Agent {
     /// Feeds the ledger what this round brought, in the order of time, and writes what it says.
     pub fn pump(&mut self, now: Nanos) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
-        events.sort_by_key(|event| event.at);
+        // What happened before a worker was found comes after the finding: the ledger learns of it
+        // then, and must know what was not seen.
+        events.sort_by_key(|event| event.at.max(self.found_at(event.worker)));
         let mut inputs: Vec<Input> = events.into_iter().map(Input::Event).collect();
         for input in &inputs {
             feed(&mut self.ledger, input);
@@ -182,8 +208,14 @@ impl Agent {
                 self.teller.give_up(watched.number, through);
             }
         }
-        self.take_leave();
+        self.take_leave(now);
         Ok(())
+    }
+
+    fn found_at(&self, worker: Worker) -> Nanos {
+        let ended = || self.ended.iter().find(|watched| watched.number == worker);
+        let watched = self.workers.get(&worker).or_else(ended);
+        watched.map_or(Nanos::ZERO, |watched| watched.tracker.found_at())
     }
 
     fn write(&mut self, output: &Output) -> io::Result<()> {
@@ -208,10 +240,10 @@ impl Agent {
     }
 
     /// Forgets the workers that have ended, now that their last lines are written.
-    fn take_leave(&mut self) {
+    fn take_leave(&mut self, now: Nanos) {
         for watched in std::mem::take(&mut self.ended) {
-            self.teller.end(watched.number);
-            self.names.end_worker(watched.number);
+            self.teller.end(watched.number, now);
+            self.names.end_worker(watched.number, now);
             self.forget_peers(watched.number, watched.pid);
             if self.workers.values().all(|other| other.pid != watched.pid) {
                 self.hits.forget(watched.pid);

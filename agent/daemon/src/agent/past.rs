@@ -9,7 +9,7 @@ use super::Agent;
 use crate::discover::Read;
 use crate::identity::Identity;
 use crate::journal::Past;
-use crate::names::{About, WorkerName};
+use crate::names::{About, PeerName, WorkerName};
 use crate::proc::Stat;
 use crate::worker::{Removals, Tracker, Watched};
 
@@ -27,6 +27,7 @@ impl Agent {
             role: about.role.clone(),
             engine: about.engine.clone(),
             version: about.version.clone(),
+            names: about.identities.iter().map(|name| name.clone().into()).collect(),
             told: before,
             open: BTreeMap::new(),
             standing: BTreeMap::new(),
@@ -45,6 +46,24 @@ impl Agent {
         }
     }
 
+    /// Names the workers that ended in earlier lives: rooms may wait for them still.
+    pub(super) fn remember_gone(&mut self) {
+        for gone in self.teller.gone() {
+            let number = self.number();
+            let identities = gone.names.into_iter().map(PeerName::from).collect();
+            let about = About { identities, ..About::unread() };
+            self.names.add_worker(number, WorkerName { identity: gone.identity, about });
+            self.names.end_worker(number, Nanos(gone.at));
+        }
+    }
+
+    /// A worker number that was never used.
+    pub(super) fn number(&mut self) -> Worker {
+        let number = Worker(self.next_worker);
+        self.next_worker += 1;
+        number
+    }
+
     /// Tells the end of rooms whose worker went while no agent was there.
     pub(super) fn bury_strangers(&mut self, now: Nanos) {
         for past in self.teller.strangers() {
@@ -56,13 +75,13 @@ impl Agent {
     }
 
     fn bury_stranger(&mut self, past: &Past, now: Nanos) {
-        let number = Worker(self.next_worker);
-        self.next_worker += 1;
+        let number = self.number();
         let about = About {
             index: past.identity.index,
             role: past.role.clone(),
             engine: past.engine.clone(),
             version: past.version.clone(),
+            identities: past.names.iter().cloned().map(PeerName::from).collect(),
             ..About::unread()
         };
         let name = WorkerName { identity: past.identity.clone(), about };

@@ -9,6 +9,7 @@ use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
 use super::Agent;
 use crate::meters::{self, Lives, Sockets, Target, Wanted};
 use crate::names::PeerName;
+use crate::worker::Watched;
 
 /// How often meters are read.
 const METERS_EVERY: Nanos = Nanos::from_secs(1);
@@ -16,6 +17,9 @@ const METERS_EVERY: Nanos = Nanos::from_secs(1);
 const SUSPECT_EVERY: Nanos = Nanos::from_millis(250);
 /// A peer is metered so long after its last room: its next one finds a baseline.
 const RECENT: Nanos = Nanos::from_secs(600);
+/// So long after a worker's end its name is that of a dead process; later it may be anybody's,
+/// on any node.
+const GONE_FOR: Nanos = Nanos::from_secs(3600);
 /// Most peers of one worker that are metered; the victim is the newcomer.
 const PEERS_MAX: usize = 1024;
 
@@ -96,16 +100,17 @@ impl Agent {
 
     /// Reads at once where a room has a peer that was never metered: its baseline.
     pub(super) fn meter_newcomers(&mut self, now: Nanos) {
-        let mut due = Vec::new();
-        for watched in self.workers.values().filter(|watched| watched.mapped.is_some()) {
-            let of = self.peers.of.get(&watched.number);
+        let mut due = BTreeSet::new();
+        for event in &self.events {
+            let of = self.peers.of.get(&event.worker);
             let metered = |peer: &Peer| of.is_some_and(|of| of.metered.contains(peer));
-            let mut peers = watched.tracker.open().values().flat_map(|open| &open.peers);
-            if peers.any(|peer| !metered(peer)) {
-                due.push(watched.number);
+            if let Fact::Append(append) = &event.fact
+                && !append.peers.iter().all(metered)
+            {
+                due.insert(event.worker);
             }
         }
-        self.read_meters(&due, now);
+        self.read_meters(&Vec::from_iter(due), now);
     }
 
     pub(super) fn read_meters(&mut self, due: &[Worker], now: Nanos) {
@@ -116,7 +121,7 @@ impl Agent {
         for number in due {
             self.note_needs(*number, now);
             self.tell_lives(*number, now);
-            wanted.extend(self.wanted(*number));
+            wanted.extend(self.wanted(*number, now));
         }
         for (worker, reading) in self.peers.sockets.read(&wanted, now) {
             let of = self.peers.of.entry(worker).or_default();
@@ -124,12 +129,14 @@ impl Agent {
             match reading {
                 Ok(reading) => {
                     of.failed = false;
-                    let sight = self.connections_sight(worker, reading.lacking);
+                    let sight = self.connections_sight(worker, reading.lacking, now);
                     self.cover(worker, Source::Connections, sight, now);
                     for (peer, meter) in reading.meters {
                         self.tell(worker, reading.at, Fact::Wire(peer, meter));
                     }
                 }
+                // A worker that is just ending has nothing more to be read.
+                Err(_) if !self.workers.get(&worker).is_some_and(Watched::is_alive) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut of.failed, true) {
                         tracing::warn!(worker = worker.0, %error, "reading connections");
@@ -143,7 +150,7 @@ impl Agent {
 
     /// The peers of a worker that can be metered: those it needs, and every worker of the other
     /// side on this node, so that a first transfer finds a baseline.
-    fn wanted(&mut self, number: Worker) -> Option<Wanted> {
+    fn wanted(&mut self, number: Worker, now: Nanos) -> Option<Wanted> {
         let watched = self.workers.get(&number)?;
         let pid = watched.pid;
         let neighbours = self.neighbours(number, pid);
@@ -160,7 +167,7 @@ impl Agent {
             peers.extend(self.names.peer(name));
         }
         let targets: Vec<(Peer, Target)> =
-            peers.iter().filter_map(|peer| Some((*peer, self.target(*peer)?))).collect();
+            peers.iter().filter_map(|peer| Some((*peer, self.target(*peer, now)?))).collect();
         // A peer that cannot be metered is as good as metered: it is not tried at every record.
         self.peers.of.entry(number).or_default().metered.extend(peers);
         Some(Wanted { worker: number, pid, peers: targets })
@@ -177,12 +184,12 @@ impl Agent {
             .collect()
     }
 
-    fn target(&self, peer: Peer) -> Option<Target> {
+    fn target(&self, peer: Peer, now: Nanos) -> Option<Target> {
         let name = self.names.peer_name(peer)?;
         if let Some(address) = name.endpoint() {
             return Some(Target::Address(address));
         }
-        match self.place(name) {
+        match self.place(name, now) {
             Place::Process(pid, _) => Some(Target::Process(pid)),
             Place::Gone => Some(Target::Gone),
             Place::Unseen => None,
@@ -191,13 +198,15 @@ impl Agent {
 
     /// The process that goes by a name. A name that several living processes claim is nobody's:
     /// a worker may lie about itself, but not so as to accuse another.
-    fn place(&self, name: &PeerName) -> Place {
+    fn place(&self, name: &PeerName, now: Nanos) -> Place {
         let mut living = BTreeSet::new();
         let mut ended = false;
         for (number, _) in self.names.workers_named(name) {
-            match self.workers.get(&number) {
-                Some(watched) => drop(living.insert((watched.pid, watched.start))),
-                None => ended = true,
+            if let Some(watched) = self.workers.get(&number) {
+                living.insert((watched.pid, watched.start));
+            } else {
+                let at = self.names.ended_at(number);
+                ended |= at.is_none_or(|at| now.since(at) < GONE_FOR);
             }
         }
         match (living.len(), living.first()) {
@@ -216,7 +225,8 @@ impl Agent {
             .unwrap_or_default();
         let (mut seen, mut unseen) = (0_usize, 0_usize);
         for peer in needed {
-            let place = self.names.peer_name(peer).map_or(Place::Unseen, |name| self.place(name));
+            let place =
+                self.names.peer_name(peer).map_or(Place::Unseen, |name| self.place(name, now));
             let life = match place {
                 Place::Process(pid, start) => meters::life(pid, start),
                 Place::Gone => Life::Gone,
@@ -238,14 +248,14 @@ impl Agent {
         }
     }
 
-    fn connections_sight(&self, worker: Worker, lacking: bool) -> Sight {
+    fn connections_sight(&self, worker: Worker, lacking: bool, now: Nanos) -> Sight {
         if lacking {
             return Sight::Degraded(Reason::KernelLacks);
         }
         let needed = self.peers.of.get(&worker).map(|of| &of.needed_at);
         let (mut seen, mut unseen) = (0, 0);
         for peer in needed.into_iter().flat_map(BTreeMap::keys) {
-            if self.target(*peer).is_some() { seen += 1 } else { unseen += 1 }
+            if self.target(*peer, now).is_some() { seen += 1 } else { unseen += 1 }
         }
         elsewhere(seen, unseen)
     }
@@ -267,7 +277,7 @@ impl Agent {
                 .workers_named(name)
                 .next()
                 .is_some_and(|(_, worker)| worker.identity.pid == pid);
-            if was_it && self.place(name) == Place::Gone {
+            if was_it && self.place(name, at) == Place::Gone {
                 self.tell_life(worker, peer, Life::Gone, at);
             }
         }

@@ -3,9 +3,9 @@
 use inflightd_abi::record::{self, Kind, Mark, Record, XferPost};
 use inflightd_abi::table;
 use inflightd_core::fact::{Handle, Seq, Tid, Worker};
-use inflightd_core::{Event, Fact, Nanos};
+use inflightd_core::{Event, Fact, Nanos, Sight, Source};
 
-use super::Agent;
+use super::{Agent, DOUBTED};
 use crate::names::PeerName;
 use crate::worker::{self, Out};
 
@@ -95,6 +95,20 @@ impl Agent {
         let worker = self.tell_wire(post.head.tgid, tid, at, fact);
         if let (Some(worker), Some(peer)) = (worker, peer) {
             self.need_peer(worker, peer, at);
+        }
+        if let (Some(worker), false) = (worker, known) {
+            self.doubt(worker, at);
+        }
+    }
+
+    /// A handle could not be read with the layout of its build: nor can the others.
+    fn doubt(&mut self, number: Worker, at: Nanos) {
+        let Some(watched) = self.workers.get_mut(&number) else {
+            return;
+        };
+        watched.implausible = true;
+        if watched.sights.get(&Source::Transfers) == Some(&Sight::Visible) {
+            self.cover(number, Source::Transfers, DOUBTED, at);
         }
     }
 

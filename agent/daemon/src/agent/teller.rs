@@ -3,12 +3,12 @@
 use std::io;
 
 use inflightd_capture::Input;
-use inflightd_core::Output;
 use inflightd_core::fact::Worker;
+use inflightd_core::{Nanos, Output};
 
 use crate::clock::Clock;
 use crate::identity::Identity;
-use crate::journal::{Journal, Past};
+use crate::journal::{Gone, Journal, Past};
 use crate::names::Names;
 use crate::sink::{Sink, Writer};
 use crate::tap::Tap;
@@ -96,7 +96,12 @@ impl Teller {
     }
 
     /// A worker has ended.
-    pub(super) fn end(&mut self, worker: Worker) {
-        self.journal.end(worker);
+    pub(super) fn end(&mut self, worker: Worker, at: Nanos) {
+        self.journal.end(worker, at);
+    }
+
+    /// Workers that ended in earlier lives.
+    pub(super) fn gone(&self) -> Vec<Gone> {
+        self.journal.gone().cloned().collect()
     }
 }

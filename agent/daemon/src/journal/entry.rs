@@ -23,9 +23,12 @@ pub(super) enum Entry {
         role: String,
         engine: String,
         version: String,
+        names: Vec<(String, String)>,
         through: u64,
         above: Vec<u64>,
     },
+    /// A worker that has ended, by the names under which others still speak of it.
+    Gone { boot: String, pid: u32, start: u64, at: u64, names: Vec<(String, String)> },
     /// A room entered the queue, and that was told.
     Append { n: Number, seq: u64, room: u64, at: u64, expected: u64 },
     /// A line is about to be written.
@@ -35,7 +38,7 @@ pub(super) enum Entry {
     /// Removals up to this one are told, or can never be.
     Through { n: Number, through: u64 },
     /// A worker has ended, and all its rooms were told.
-    End { n: Number },
+    End { n: Number, at: u64 },
 }
 
 /// A line that must be written once.

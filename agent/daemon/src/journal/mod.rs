@@ -14,13 +14,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use inflightd_core::Nanos;
 use inflightd_core::fact::{Seq, Worker};
 use inflightd_core::verdict::{Appended, Clear, Verdict};
 
 use entry::{Act, Entry, Number};
 use lock::Lock;
 use state::State;
-pub use state::{OpenRoom, Past};
+pub use state::{Gone, OpenRoom, Past};
 
 use crate::identity::Identity;
 
@@ -126,10 +127,15 @@ impl Journal {
     }
 
     /// A worker has ended and all its lines are written.
-    pub fn end(&mut self, worker: Worker) {
+    pub fn end(&mut self, worker: Worker, at: Nanos) {
         if let Some(n) = self.numbers.remove(&worker) {
-            self.note(&Entry::End { n });
+            self.note(&Entry::End { n, at: at.0 });
         }
+    }
+
+    /// Workers that ended in earlier lives, the last one last.
+    pub fn gone(&self) -> impl Iterator<Item = &Gone> {
+        self.state.gone.iter()
     }
 
     /// A room entered the queue, and that was told.

@@ -1,6 +1,6 @@
 //! What the entries add up to. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use inflightd_core::fact::Seq;
 use inflightd_core::{Cause, Finding};
@@ -31,6 +31,8 @@ pub struct Past {
     pub engine: String,
     /// Engine version.
     pub version: String,
+    /// The names under which others address it: kind and value.
+    pub names: Vec<(String, String)>,
     /// Removals that need no telling any more.
     pub told: Removals,
     /// Rooms that were told as appended and not as gone.
@@ -39,10 +41,26 @@ pub struct Past {
     pub standing: BTreeMap<Seq, (Finding, Cause)>,
 }
 
+/// A worker that has ended. Others may wait for it still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// Who it was; one index stands for all.
+    pub identity: Identity,
+    /// When that was seen, `CLOCK_MONOTONIC` in nanoseconds.
+    pub at: u64,
+    /// Its names: kind and value.
+    pub names: Vec<(String, String)>,
+}
+
+/// Most workers that have ended and are remembered. The victim is the oldest.
+const GONE_MAX: usize = 256;
+
 /// Everything that the journal says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) workers: BTreeMap<Number, Past>,
+    /// Workers that have ended, the last one last.
+    pub(super) gone: VecDeque<Gone>,
     /// Lines that an earlier life was about to write when it died.
     pub(super) pending: BTreeSet<Act>,
 }
@@ -60,6 +78,7 @@ impl State {
         }
         // Start times mean nothing after a reboot, and no worker has survived it.
         state.workers.retain(|_, past| past.identity.boot == boot);
+        state.gone.retain(|gone| gone.identity.boot == boot);
         let known = &state.workers;
         state.pending.retain(|act| known.contains_key(&number(act)));
         (state, damaged)
@@ -84,11 +103,27 @@ impl State {
                     past.told.give_up(*through);
                 }
             }
-            Entry::End { n } => {
-                self.workers.remove(n);
+            Entry::Gone { boot, pid, start, at, names } => {
+                let identity = Identity { boot: boot.clone(), pid: *pid, start: *start, index: 0 };
+                self.bury(Gone { identity, at: *at, names: names.clone() });
+            }
+            Entry::End { n, at } => {
+                if let Some(past) = self.workers.remove(n) {
+                    self.bury(Gone { identity: past.identity, at: *at, names: past.names });
+                }
                 self.pending.retain(|act| number(act) != *n);
             }
         }
+    }
+
+    fn bury(&mut self, gone: Gone) {
+        if gone.names.is_empty() {
+            return;
+        }
+        if self.gone.len() >= GONE_MAX {
+            self.gone.pop_front();
+        }
+        self.gone.push_back(gone);
     }
 
     fn did(&mut self, act: &Act) {
@@ -126,6 +161,13 @@ impl State {
                 entries.push(Entry::Did(Act::verdict(*n, *seq, *finding, *cause)));
             }
         }
+        entries.extend(self.gone.iter().map(|gone| Entry::Gone {
+            boot: gone.identity.boot.clone(),
+            pid: gone.identity.pid,
+            start: gone.identity.start,
+            at: gone.at,
+            names: gone.names.clone(),
+        }));
         entries.extend(self.pending.iter().cloned().map(Entry::Will));
         entries
     }
@@ -149,14 +191,16 @@ pub(super) fn worker(n: Number, past: &Past) -> Entry {
         role: past.role.clone(),
         engine: past.engine.clone(),
         version: past.version.clone(),
+        names: past.names.clone(),
         through: past.told.unbroken(),
         above: past.told.above().collect(),
     }
 }
 
 fn past(entry: &Entry) -> Option<Past> {
-    let Entry::Worker { boot, pid, start, index, role, engine, version, through, above, .. } =
-        entry
+    let Entry::Worker {
+        boot, pid, start, index, role, engine, version, names, through, above, ..
+    } = entry
     else {
         return None;
     };
@@ -169,6 +213,7 @@ fn past(entry: &Entry) -> Option<Past> {
         role: role.clone(),
         engine: engine.clone(),
         version: version.clone(),
+        names: names.clone(),
         told,
         open: BTreeMap::new(),
         standing: BTreeMap::new(),

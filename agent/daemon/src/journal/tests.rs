@@ -15,6 +15,7 @@ fn past() -> Past {
         role: "prefill".to_owned(),
         engine: "test".to_owned(),
         version: "1".to_owned(),
+        names: vec![("nixl_agent".to_owned(), "p0".to_owned())],
         told: Removals::through(3),
         open: BTreeMap::new(),
         standing: BTreeMap::new(),
@@ -144,9 +145,15 @@ fn an_ended_worker_and_another_boot_are_forgotten() {
         let mut journal = Journal::open(dir.path(), BOOT).unwrap();
         let known = journal.past(&past().identity).unwrap();
         journal.meet(Worker(0), &known);
-        journal.end(Worker(0));
+        journal.end(Worker(0), Nanos(5));
     }
-    assert!(Journal::open(dir.path(), BOOT).unwrap().strangers().is_empty());
+    for _ in 0..2 {
+        let journal = Journal::open(dir.path(), BOOT).unwrap();
+        assert!(journal.strangers().is_empty());
+        let gone: Vec<&Gone> = journal.gone().collect();
+        assert_eq!((gone.len(), gone[0].at, &gone[0].names), (1, 5, &past().names));
+    }
+    assert_eq!(Journal::open(dir.path(), "another").unwrap().gone().count(), 0);
 }
 
 #[test]

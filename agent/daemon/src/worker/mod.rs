@@ -40,6 +40,8 @@ pub struct Watched {
     pub mapped: Option<Mapped>,
     /// Its queue.
     pub tracker: Tracker,
+    /// The fields of a handle were not those of a handle, although its build is known.
+    pub implausible: bool,
     /// What was last told of each source.
     pub sights: BTreeMap<Source, Sight>,
     full: Full,
@@ -62,6 +64,7 @@ impl Watched {
             index: 0,
             mapped: None,
             tracker,
+            implausible: false,
             sights: BTreeMap::new(),
             full: Full::default(),
         }

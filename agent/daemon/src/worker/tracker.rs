@@ -105,6 +105,11 @@ impl Tracker {
         }
     }
 
+    /// When the worker was found.
+    pub const fn found_at(&self) -> Nanos {
+        self.found_at
+    }
+
     /// Rooms in the queue.
     pub const fn open(&self) -> &BTreeMap<Seq, Open> {
         &self.open

@@ -40,17 +40,21 @@ fn sealed() -> &'static [AtomicU64] {
 }
 
 fn write_header(table: &Table<'_>, pid: u32) {
+    write_header_as(table, pid, Role::Prefill, b"test-prefill");
+}
+
+fn write_header_as(table: &Table<'_>, pid: u32, role: Role, name: &[u8]) {
     table.write_header(
         now(),
         &NewHeader {
             pid,
             worker: 0,
-            role: Role::Prefill,
+            role,
             engine: b"test",
             version: b"1",
             ranks: Ranks::default(),
             nnodes: 1,
-            identities: &[(1, b"test-prefill")],
+            identities: &[(1, name)],
         },
     );
 }
@@ -63,6 +67,11 @@ pub(crate) fn main() {
     match kind.as_str() {
         "churn" => churn(),
         "stay" => stay(),
+        "peer" => {
+            let table = Table::create(sealed(), SMALL).unwrap();
+            write_header_as(&table, std::process::id(), Role::Decode, b"nobody");
+            say("ready");
+        }
         "unsealed" => lie(memfd(SMALL.bytes(), SealFlags::GROW), std::process::id()),
         "other_pid" => lie(sealed(), 1),
         "geometry" => {
