@@ -12,11 +12,15 @@ mod agent_support;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
+use std::net::SocketAddr;
 use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
 use agent_support::{Agent, Worker, inflightd, of, sight, turn, within_a_minute};
+use inflightd::clock::Clock;
+use inflightd::meters::{Sockets, Target, Wanted};
+use inflightd_core::fact::{self, Meter, Peer};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -170,6 +174,31 @@ fn a_worker_that_lies_is_not_seen_and_harms_nobody() {
     drop(liars);
     let (_, status) = agent.end(Signal::TERM);
     assert!(status.success(), "{status}");
+}
+
+#[test]
+fn connections_are_read_in_the_network_namespace_of_their_process() {
+    let (process, port) = Worker::in_namespace();
+    let pid = process.pid();
+    let at = SocketAddr::from(([127, 0, 0, 1], port));
+    let peers = vec![(Peer(0), Target::Address(at)), (Peer(1), Target::Process(pid))];
+    // The same address in the namespace of this test leads nowhere.
+    let own = vec![(Peer(0), Target::Address(at)), (Peer(1), Target::Process(pid))];
+    let wanted = [
+        Wanted { worker: fact::Worker(0), pid, peers },
+        Wanted { worker: fact::Worker(1), pid: std::process::id(), peers: own },
+    ];
+    let mut sockets = Sockets::default();
+    for _ in 0..2 {
+        let mut readings = sockets.read(&wanted, Clock::now()).into_iter();
+        let inside = readings.next().unwrap().1.unwrap().meters;
+        let outside = readings.next().unwrap().1.unwrap().meters;
+        let counts = |meter: Meter| (meter.connections, meter.acked >= 1000, meter.unread);
+        assert_eq!(counts(inside[0].1), (1, true, Some(1000)));
+        // Both ends are its own: the one that sends, and the one that has it all to read.
+        assert_eq!(counts(inside[1].1), (2, true, Some(1000)));
+        assert!(outside.iter().all(|(_, meter)| meter.connections == 0), "{outside:?}");
+    }
 }
 
 /// Runs the agent to its end; its exit code and what it says about it.

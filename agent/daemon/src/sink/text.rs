@@ -94,12 +94,8 @@ fn coverage(line: &Line) -> String {
 }
 
 fn loss(line: &Line) -> String {
-    format!(
-        "{}  {} events of {} were lost",
-        worker(line),
-        line.lost.unwrap_or(0),
-        line.source.unwrap_or("a source")
-    )
+    let lost = words::counted(line.lost.unwrap_or(0), "event");
+    format!("{}  {lost} of {} lost", worker(line), line.source.unwrap_or("a source"))
 }
 
 fn what(line: &Line) -> String {
@@ -136,7 +132,7 @@ fn rid(line: &Line) -> String {
 }
 
 fn seconds(seconds: Option<f64>) -> String {
-    seconds.map_or_else(String::new, |seconds| format!("{seconds:.1} s"))
+    seconds.map_or_else(String::new, words::span)
 }
 
 fn amounts(line: &Line) -> String {
@@ -147,4 +143,81 @@ fn amounts(line: &Line) -> String {
             words::size(bytes.posted.max(bytes.expected))
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::line::{BytesField, EvidenceField, RanksField};
+    use super::*;
+
+    fn line(kind: &'static str) -> Line {
+        Line {
+            time: "2026-11-29T19:47:52.386123456Z".to_owned(),
+            kind,
+            room: Some(50),
+            rid: Some("rid-50".to_owned()),
+            worker: Some(WorkerField {
+                pid: 7,
+                index: 0,
+                engine: "sglang".to_owned(),
+                version: "1".to_owned(),
+                role: "prefill".to_owned(),
+                ranks: RanksField { dp: None, pp: None, tp: Some((1, 8)), cp: None },
+            }),
+            peers: Some(vec![PeerField {
+                kind: "nixl_agent".to_owned(),
+                value: "decode-0".to_owned(),
+                pid: Some(8),
+            }]),
+            bytes: Some(BytesField { expected: 4096, posted: 2048, completed: 1024 }),
+            ..Line::default()
+        }
+    }
+
+    #[test]
+    fn a_stall_says_when_what_why_who_and_how_much() {
+        let evidence = EvidenceField {
+            id: "peer_stopped",
+            text: "decode-0 (pid 8) is stopped".to_owned(),
+            at: None,
+            amount: None,
+            code: None,
+            peer: None,
+            tid: None,
+        };
+        let verdict = Line {
+            severity: Some("alert"),
+            finding: Some("stopped_midway"),
+            cause: Some(Some("peer_frozen")),
+            dwell_s: Some(31.04),
+            since_progress_s: Some(30.0),
+            evidence: Some(vec![evidence]),
+            ..line("verdict")
+        };
+        assert_eq!(
+            render(&verdict),
+            "19:47:52.386  ALERT     room 50                    \
+             stopped_midway / peer_frozen          prefill pid 7 (sglang tp1/8) to \
+             decode-0 (pid 8)  in the queue 31.0 s, 1.0 KiB of 4.0 KiB arrived, still for \
+             30.0 s: decode-0 (pid 8) is stopped  rid rid-50"
+        );
+    }
+
+    #[test]
+    fn what_may_be_a_repetition_says_so() {
+        let dwell = Line {
+            outcome: Some("success"),
+            dwell_s: Some(0.02),
+            maybe_repeated: true,
+            ..line("dwell")
+        };
+        let text = render(&dwell);
+        assert!(text.contains("after 20 ms") && text.ends_with("[may be a repetition]"), "{text}");
+    }
+
+    #[test]
+    fn a_name_cannot_begin_a_line_or_move_the_cursor() {
+        let append = Line { rid: Some("a\nb\x1b[2Jc".to_owned()), ..line("append") };
+        assert!(render(&append).ends_with("rid a?b?[2Jc"));
+    }
 }

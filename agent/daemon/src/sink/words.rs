@@ -32,17 +32,29 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
         Id::EndpointError => format!("the endpoint failed with status {code}{}", since(" at")),
         Id::TransferFailed => format!("a transfer ended with status {code}{}", since(" at")),
         Id::AllComplete => format!("every posted transfer is complete, {bytes}{}", since(", at")),
-        Id::TransfersOpen => format!("{count} posted transfers are open"),
+        Id::TransfersOpen => format!("{} still open", counted(count, "posted transfer")),
         Id::BeatFresh => format!("the scheduler polls its queue{}", since(", last at")),
         Id::BeatOld => format!("the scheduler has not polled its queue{}", since(" since")),
         Id::Parked => "the engine says that the peers have not answered".to_owned(),
-        Id::RoomsAhead => format!("{count} rooms are before it{}", since(", the first since")),
+        Id::RoomsAhead => {
+            format!("{} before it{}", counted(count, "room"), since(", the first since"))
+        }
         Id::LateStart => format!("the agent came{}, after the append", since(" at")),
-        Id::EventsLost => format!("{count} events were lost{}", since(" at")),
+        Id::EventsLost => format!("{} lost{}", counted(count, "event"), since(" at")),
         Id::PeerServesOthers => format!("other transfers to {who} moved{}", since(" at")),
         Id::NothingVisible => "nothing that would show its progress can be seen".to_owned(),
         Id::PeersUnknown => "some of its peers are not known".to_owned(),
     }
+}
+
+/// `1 room`, `2 rooms`.
+pub(super) fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// Seconds for people.
+pub(super) fn span(seconds: f64) -> String {
+    if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
 /// A peer for people.
@@ -103,5 +115,7 @@ mod tests {
         assert_eq!(size(1023), "1023 B");
         assert_eq!(size(1536), "1.5 KiB");
         assert_eq!(size(64 << 20), "64.0 MiB");
+        assert_eq!((span(0.0042), span(30.04)), ("4 ms".to_owned(), "30.0 s".to_owned()));
+        assert_eq!(counted(1, "room") + ", " + &counted(2, "room"), "1 room, 2 rooms");
     }
 }

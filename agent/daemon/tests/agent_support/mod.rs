@@ -65,15 +65,27 @@ impl Worker {
         Self::start(Command::new(python()).arg(tests.join("agent_support/worker.py")))
     }
 
+    /// A process with a connection to itself in a network namespace of its own, and its port.
+    pub(crate) fn in_namespace() -> (Self, u16) {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let (worker, port) =
+            Self::begin(Command::new(python()).arg(tests.join("agent_support/netns.py")));
+        (worker, port.parse().unwrap())
+    }
+
     fn start(command: &mut Command) -> Self {
+        Self::begin(command).0
+    }
+
+    fn begin(command: &mut Command) -> (Self, String) {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let mut worker = Self {
             stdin: child.stdin.take(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
             child,
         };
-        worker.answer("ready");
-        worker
+        let ready = worker.answer("ready");
+        (worker, ready)
     }
 
     pub(crate) fn pid(&self) -> u32 {
