@@ -1,6 +1,6 @@
 //! What the core's numbers stand for: workers, peers, rooms. Bounded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use inflightd_abi::table::{self, EntryView, Header, PeerKind, Ranks, Role, Text};
 use inflightd_core::Nanos;
@@ -8,9 +8,9 @@ use inflightd_core::fact::{Peer, Seq, Worker};
 
 use crate::identity::Identity;
 
-/// Most peers that are told apart in one run; a further one stays nameless, so its rooms are
-/// known not to name all their peers.
-const PEERS_MAX: usize = 16 * 1024;
+/// Most peers whose names are kept. Those that no room needs are forgotten when half of it is
+/// full; a newcomer beyond it stays nameless, so its rooms are known not to name all their peers.
+const PEERS_MAX: usize = 64 * 1024;
 /// Most workers whose names are kept, ended ones included. The victim is the oldest.
 const WORKERS_MAX: usize = 2048;
 /// Most rooms whose names are kept for one worker; the victim is the newcomer, which goes
@@ -166,7 +166,8 @@ pub struct Names {
     workers: BTreeMap<Worker, WorkerName>,
     ended_at: BTreeMap<Worker, Nanos>,
     peers: BTreeMap<PeerName, Peer>,
-    by_number: Vec<PeerName>,
+    by_number: BTreeMap<Peer, PeerName>,
+    next_peer: u32,
     rooms: BTreeMap<Worker, BTreeMap<Seq, RoomName>>,
     news: Vec<Named>,
 }
@@ -208,16 +209,31 @@ impl Names {
         if self.by_number.len() >= PEERS_MAX {
             return None;
         }
-        let peer = Peer(u32::try_from(self.by_number.len()).ok()?);
+        let peer = Peer(self.next_peer);
+        self.next_peer = self.next_peer.checked_add(1)?;
         self.news.push(Named::Peer(peer, name.clone()));
-        self.by_number.push(name.clone());
-        self.peers.insert(name, peer);
+        self.keep_peer(peer, name);
         Some(peer)
+    }
+
+    fn keep_peer(&mut self, peer: Peer, name: PeerName) {
+        self.by_number.insert(peer, name.clone());
+        self.peers.insert(name, peer);
+    }
+
+    /// Forgets the peers that are not in `used`, where there are so many that newcomers would
+    /// soon find no place. A number is never given to another name.
+    pub fn sweep_peers(&mut self, used: impl FnOnce() -> BTreeSet<Peer>) {
+        if self.by_number.len() >= PEERS_MAX / 2 {
+            let used = used();
+            self.by_number.retain(|peer, _| used.contains(peer));
+            self.peers.retain(|_, peer| used.contains(peer));
+        }
     }
 
     /// The peer of that number.
     pub fn peer_name(&self, peer: Peer) -> Option<&PeerName> {
-        self.by_number.get(peer.0 as usize)
+        self.by_number.get(&peer)
     }
 
     /// Workers that state this name as theirs, living or not, the last found first.
@@ -270,8 +286,7 @@ impl Names {
             Named::Room(worker, seq, name) => {
                 self.rooms.entry(worker).or_default().insert(seq, name);
             }
-            // Peers are numbered in the order in which they come.
-            Named::Peer(_, name) => drop(self.peer(name)),
+            Named::Peer(peer, name) => self.keep_peer(peer, name),
         }
         self.news.clear();
     }
@@ -293,13 +308,18 @@ mod tests {
     }
 
     #[test]
-    fn peers_beyond_the_bound_have_no_number() {
+    fn peers_beyond_the_bound_have_no_number_until_others_are_forgotten() {
         let mut names = Names::default();
         for n in 0..PEERS_MAX {
             assert!(names.peer(PeerName::nixl(n.to_string().as_bytes())).is_some());
         }
         assert_eq!(names.peer(PeerName::nixl(b"one more")), None);
-        assert!(names.peer(PeerName::nixl(b"0")).is_some());
+        let kept = names.peer(PeerName::nixl(b"7")).unwrap();
+        names.sweep_peers(|| BTreeSet::from([kept]));
+        assert_eq!(names.peer(PeerName::nixl(b"7")), Some(kept));
+        let again = names.peer(PeerName::nixl(b"8")).unwrap();
+        assert!(again.0 as usize >= PEERS_MAX, "a number is never used again");
+        assert_eq!(names.peer_name(Peer(8)), None);
     }
 
     #[test]

@@ -138,6 +138,7 @@ impl Agent {
         }
         self.look(now);
         self.bury_strangers(now);
+        self.sweep_peers();
         let mishaps = self.hits.mishaps();
         if mishaps != self.mishaps {
             tracing::warn!(?mishaps, "failures inside the kernel programs, so far");

@@ -260,6 +260,22 @@ impl Agent {
         elsewhere(seen, unseen)
     }
 
+    /// Forgets the names of peers that no room needs any more, where there are too many.
+    pub(super) fn sweep_peers(&mut self) {
+        let (workers, peers) = (&self.workers, &mut self.peers);
+        self.names.sweep_peers(|| {
+            let open = workers.values().flat_map(|watched| watched.tracker.open().values());
+            let mut used: BTreeSet<Peer> = open.flat_map(|open| open.peers.clone()).collect();
+            used.extend(peers.of.values().flat_map(|of| of.needed_at.keys()));
+            for of in peers.of.values_mut() {
+                of.metered.retain(|peer| used.contains(peer));
+            }
+            peers.sockets.keep(&used);
+            peers.lives.keep(&used);
+            used
+        });
+    }
+
     /// A process has ended: whoever has it as a peer hears of it, with the time of its end.
     pub(super) fn peer_process_gone(&mut self, pid: u32, at: Nanos) {
         let pairs: Vec<(Worker, Peer)> = self

@@ -1,6 +1,6 @@
 //! Whether the peers' processes live.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use inflightd_core::Nanos;
 use inflightd_core::fact::{Life, Peer, Worker};
@@ -43,6 +43,11 @@ impl Lives {
             self.told.insert(key, (life, now));
         }
         is_news
+    }
+
+    /// Forgets the peers that are not in `used`.
+    pub fn keep(&mut self, used: &BTreeSet<Peer>) {
+        self.told.retain(|(_, peer), _| used.contains(peer));
     }
 
     /// A worker has ended.

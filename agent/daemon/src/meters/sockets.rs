@@ -176,6 +176,11 @@ impl Sockets {
         self.owned.remove(&pid);
     }
 
+    /// Forgets the peers that are not in `used`.
+    pub fn keep(&mut self, used: &BTreeSet<Peer>) {
+        self.accounts.retain(|(_, peer), _| used.contains(peer));
+    }
+
     /// Forgets namespaces that no watched process is in.
     pub fn tidy(&mut self, pids: &BTreeSet<u32>) {
         self.owned.retain(|pid, _| pids.contains(pid));
