@@ -100,13 +100,24 @@ pub(super) enum Who {
 }
 
 impl Who {
-    /// Its NIXL agent's name in a pair.
+    /// Its NIXL agent's name: of this runner only, for a name that processes of two pairs claim is
+    /// nobody's.
+    pub(super) fn agent(self) -> String {
+        agent_of(self.name())
+    }
+
+    /// Its name in a pair.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Sick => "sick",
             Self::Well => "well",
         }
     }
+}
+
+/// The NIXL agent's name of a process of the pair.
+pub(super) fn agent_of(name: &str) -> String {
+    format!("{name}-{}", std::process::id())
 }
 
 /// One step of a case.

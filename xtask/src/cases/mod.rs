@@ -19,6 +19,7 @@ use clap::Args;
 pub(crate) use agent::build as build_agent;
 pub(crate) use report::{Report, table, verdict};
 
+use crate::clock::Moment;
 use crate::say;
 use crate::setup;
 use file::Case;
@@ -97,8 +98,10 @@ fn until_not_void(case: &Case, turn: u32, options: &Options, live: bool) -> Resu
     let mut retried = 0;
     loop {
         let scratch = record::Scratch::new(&case.name, turn, options.keep.as_deref())?;
+        let begun = Moment::now();
         let record = steps::run(case, &scratch, &View { live, by_pid: options.by_pid })?;
-        let report = Report::new(case, turn, retried, judge::judge(case, &record));
+        let took = Moment::now().since(begun);
+        let report = Report::new(case, turn, retried, took, judge::judge(case, &record));
         if options.json {
             say::line(serde_json::to_string(&report)?);
         } else {

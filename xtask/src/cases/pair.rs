@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::file::Pair;
+use super::file::{Pair, agent_of};
 use super::record::Scratch;
 use super::world::Message;
 use crate::setup::venv_python;
@@ -56,7 +56,7 @@ impl Process {
         inbox: Sender<Message>,
     ) -> Result<Self> {
         let mut command = Command::new(venv_python());
-        command.arg(tree::root().join("xtask/pair").join(script)).arg(name);
+        command.arg(tree::root().join("xtask/pair").join(script)).arg(agent_of(name));
         command.arg("--memory").arg((pair.memory_mib << 20).to_string());
         if pair.bare {
             command.arg("--bare");

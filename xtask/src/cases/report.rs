@@ -1,5 +1,7 @@
 //! What a run came to, for people and for programs.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use serde::Serialize;
 
@@ -19,13 +21,21 @@ pub(crate) struct Report {
     void: Option<String>,
     healthy_rooms: usize,
     agent_kills: u32,
+    /// Seconds that the run took, its pair's start included.
+    took_s: f64,
     rooms: Vec<Row>,
     faults: Vec<Fault>,
 }
 
 impl Report {
     /// Put a judgement under its case.
-    pub(super) fn new(case: &Case, turn: u32, retried: u32, judgement: Judgement) -> Self {
+    pub(super) fn new(
+        case: &Case,
+        turn: u32,
+        retried: u32,
+        took: Duration,
+        judgement: Judgement,
+    ) -> Self {
         Self {
             case: case.name.clone(),
             turn,
@@ -34,6 +44,7 @@ impl Report {
             void: judgement.void,
             healthy_rooms: judgement.healthy,
             agent_kills: judgement.agent_kills,
+            took_s: took.as_secs_f64(),
             rooms: judgement.rows,
             faults: judgement.faults,
         }
@@ -62,7 +73,13 @@ impl Report {
     /// The run in a line, and one more for each fault.
     pub(super) fn line(&self) -> String {
         let why = self.void.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
-        let mut lines = vec![format!("  {} {} … {}{why}", self.case, self.turn, self.word())];
+        let mut lines = vec![format!(
+            "  {} {} … {}{why}, {:.1} s",
+            self.case,
+            self.turn,
+            self.word(),
+            self.took_s
+        )];
         lines.extend(self.faults.iter().map(|fault| format!("      {fault}")));
         lines.join("\n")
     }
@@ -151,7 +168,7 @@ mod tests {
             void: void.map(str::to_owned),
             agent_kills: 0,
         };
-        Report::new(&sample(), 1, 0, judgement)
+        Report::new(&sample(), 1, 0, Duration::ZERO, judgement)
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl Traffic {
         let room = self.sent;
         self.sent += 1;
         let command = json!({
-            "do": "append", "room": room, "to": to.name(), "bytes": bytes,
+            "do": "append", "room": room, "to": to.agent(), "bytes": bytes,
             "chunk": self.beside.chunk, "shard": shard,
         });
         (room, command)

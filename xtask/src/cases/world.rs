@@ -93,10 +93,10 @@ impl<'a> World<'a> {
 
     fn introduce(&mut self) -> Result<()> {
         self.await_event("prefill", "ready", READY)?;
-        for name in ["sick", "well"] {
-            let ready = self.await_event(name, "ready", READY)?;
+        for who in [Who::Sick, Who::Well] {
+            let ready = self.await_event(who.name(), "ready", READY)?;
             self.prefill.tell(&json!({
-                "do": "peer", "name": name, "metadata": ready.metadata,
+                "do": "peer", "name": who.agent(), "metadata": ready.metadata,
                 "address": ready.address, "size": ready.size,
             }))?;
             self.await_event("prefill", "peered", ANSWER)?;
@@ -205,7 +205,7 @@ impl<'a> World<'a> {
     pub(super) fn append(&mut self, append: &Append) -> Result<()> {
         let room = self.expect_victim(&append.room);
         self.prefill.tell(&json!({
-            "do": "append", "room": room, "to": append.to.name(), "bytes": append.bytes,
+            "do": "append", "room": room, "to": append.to.agent(), "bytes": append.bytes,
             "chunk": append.chunk, "pace": append.pace, "fault": append.fault,
             "shard": SICK_SHARD,
         }))?;
