@@ -1,6 +1,6 @@
 //! One worker's book: its rooms, threads, transfers, peers and what is seen of it.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use crate::account::Account;
@@ -31,6 +31,15 @@ const PEERS_MAX: usize = 4096;
 /// head.
 const AHEAD_MAX: usize = 100;
 
+/// A transfer is young for so long.
+const YOUNG: Nanos = Nanos::from_secs(1);
+/// Most young rooms that are followed; the victim is the oldest.
+const YOUNG_MAX: usize = 256;
+/// When after its first post the meters are read for a transfer that is still open: what it has
+/// moved must be known before its peer dies, and a second is long for that.
+const EARLY_READINGS: [Nanos; 3] =
+    [Nanos::from_millis(50), Nanos::from_millis(200), Nanos::from_millis(500)];
+
 /// What a thread is doing.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Thread {
@@ -52,6 +61,8 @@ pub(crate) struct Book {
     threads: BTreeMap<Tid, Thread>,
     transfers: BTreeMap<Handle, Transfer>,
     by_post: BTreeSet<(Nanos, Handle)>,
+    /// Rooms whose first post was within [`YOUNG`], oldest first.
+    young: VecDeque<(Nanos, Seq)>,
     peers: BTreeMap<Peer, PeerBook>,
     flushes: Flushes,
 }
@@ -104,8 +115,36 @@ impl Book {
         };
         account.marks.posts += 1;
         account.marks.posted_bytes = account.marks.posted_bytes.saturating_add(bytes);
+        let first = account.first_post.is_none();
         account.post(at);
         account.take_marks();
+        if first {
+            self.note_young(at, seq);
+        }
+    }
+
+    /// A room was posted for the first time.
+    fn note_young(&mut self, at: Nanos, seq: Seq) {
+        let old = |front: &(Nanos, Seq)| front.0.plus(YOUNG) < at;
+        while self.young.len() >= YOUNG_MAX || self.young.front().is_some_and(old) {
+            self.young.pop_front();
+        }
+        self.young.push_back((at, seq));
+    }
+
+    /// Whether a transfer that has just begun is still under way and the meters were not read
+    /// since it has had a moment to move.
+    pub(crate) fn wants_reading(&self, read_at: Nanos, now: Nanos) -> bool {
+        let passed = |posted: Nanos| {
+            let moments = EARLY_READINGS.iter().map(|after| posted.plus(*after));
+            moments.into_iter().any(|at| read_at < at && at <= now)
+        };
+        let open = |seq: &Seq| {
+            self.accounts.get(seq).is_some_and(|account| {
+                account.calls_open() > 0 || self.open_transfers(account).next().is_some()
+            })
+        };
+        self.young.iter().any(|(posted, seq)| passed(*posted) && open(seq))
     }
 
     /// A transfer call of the engine ends, by its mark.

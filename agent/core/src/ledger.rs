@@ -350,6 +350,12 @@ impl Ledger {
         self.books.values().map(|book| book.accounts.len()).sum()
     }
 
+    /// Whether the meters of this worker, last read at `read_at`, should be read now for a transfer
+    /// that has just begun and is still open.
+    pub fn wants_reading(&self, worker: Worker, read_at: Nanos, now: Nanos) -> bool {
+        self.books.get(&worker).is_some_and(|book| book.wants_reading(read_at, now))
+    }
+
     /// Whether a room of this worker has been without progress for longer than `suspect`.
     pub fn has_suspects(&self, worker: Worker) -> bool {
         let suspect =

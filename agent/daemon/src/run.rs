@@ -26,7 +26,7 @@ const RING_EVERY: Nanos = Nanos::from_millis(20);
 /// How often the tables are read.
 const TABLES_EVERY: Nanos = Nanos::from_millis(500);
 /// How often meters may be due: each worker has its own rhythm.
-const METERS_EVERY: Nanos = Nanos::from_millis(250);
+const METERS_EVERY: Nanos = Nanos::from_millis(50);
 /// How often workers are looked for.
 const CENSUS_EVERY: Nanos = Nanos::from_secs(1);
 

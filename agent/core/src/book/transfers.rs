@@ -50,11 +50,15 @@ impl Book {
         account.handles.insert(handle);
         account.transfers_seen += 1;
         account.seen.posted = account.seen.posted.saturating_add(bytes.unwrap_or(0));
+        let first = account.first_post.is_none().then_some(account.seq);
         account.post(at);
         if let Some(peer) = peer.filter(|peer| !account.peers.contains(peer)) {
             account.peers.push(peer);
             let seq = account.seq;
             self.peer(peer).rooms.insert(seq);
+        }
+        if let Some(seq) = first {
+            self.note_young(at, seq);
         }
     }
 

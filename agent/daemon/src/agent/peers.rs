@@ -15,6 +15,8 @@ use crate::worker::Watched;
 const METERS_EVERY: Nanos = Nanos::from_secs(1);
 /// How often while a room is suspect.
 const SUSPECT_EVERY: Nanos = Nanos::from_millis(250);
+/// How often at most for transfers that have just begun.
+const EARLY_EVERY: Nanos = Nanos::from_millis(100);
 /// A peer is metered so long after its last room: its next one finds a baseline.
 const RECENT: Nanos = Nanos::from_secs(600);
 /// So long after a worker's end its name is that of a dead process; later it may be anybody's,
@@ -94,8 +96,11 @@ impl Agent {
 
     fn is_due(&self, number: Worker, now: Nanos) -> bool {
         let read_at = self.peers.of.get(&number).and_then(|of| of.read_at);
-        let every = if self.ledger.has_suspects(number) { SUSPECT_EVERY } else { METERS_EVERY };
-        read_at.is_none_or(|at| now.since(at) >= every)
+        let Some(read_at) = read_at else { return true };
+        let suspect = self.ledger.has_suspects(number);
+        let every = if suspect { SUSPECT_EVERY } else { METERS_EVERY };
+        let young = || self.ledger.wants_reading(number, read_at, now);
+        now.since(read_at) >= every || (now.since(read_at) >= EARLY_EVERY && young())
     }
 
     /// Reads at once where a room has a peer that was never metered: its baseline.
