@@ -16,6 +16,12 @@ pub(crate) fn run() -> Result<()> {
     say::line("The deadline of a stall is shortened to 3 s (default 30 s).\n");
     let reports = cases::run_built(&cases::Options::default(), true)?;
     say::line(format_args!("\n{}", cases::table(&reports)));
+    let (mut while_stalled, mut alerts) = (0, 0);
+    for (yes, all) in reports.iter().map(cases::Report::while_stalled) {
+        while_stalled += yes;
+        alerts += all;
+    }
+    say::line(format_args!("{while_stalled} of {alerts} alerts came while the room still stalled"));
     let took = Moment::now().seconds_after(begun) / 60.0;
     let right = reports.iter().filter(|report| report.is_right()).count();
     say::line(format_args!("{right} of {} verdicts right … {took:.1} min", reports.len()));

@@ -60,6 +60,12 @@ impl Report {
         self.right
     }
 
+    /// Of the alerts, how many came while their room was still in the queue, and how many in all.
+    pub(crate) fn while_stalled(&self) -> (usize, usize) {
+        let told: Vec<bool> = self.rooms.iter().filter_map(|row| row.while_stalled).collect();
+        (told.iter().filter(|yes| **yes).count(), told.len())
+    }
+
     fn word(&self) -> &'static str {
         if self.is_void() {
             "void"
