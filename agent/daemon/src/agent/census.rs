@@ -197,16 +197,16 @@ impl Agent {
 
     /// A process has ended: its workers with it.
     pub(super) fn process_gone(&mut self, pid: u32, at: Nanos) {
-        let numbers: Vec<Worker> = self
-            .workers
-            .values()
-            .filter(|watched| watched.pid == pid)
-            .map(|watched| watched.number)
-            .collect();
-        for number in numbers {
+        for number in self.workers_of(pid) {
             self.end(number, at);
         }
         self.peer_process_gone(pid, at);
+    }
+
+    /// The workers of a process: one for each table that it has opened.
+    pub(super) fn workers_of(&self, pid: u32) -> Vec<Worker> {
+        let of = self.workers.values().filter(|watched| watched.pid == pid);
+        of.map(|watched| watched.number).collect()
     }
 
     pub(super) fn end(&mut self, number: Worker, at: Nanos) {

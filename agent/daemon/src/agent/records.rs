@@ -151,13 +151,7 @@ impl Agent {
 
     fn take_exit(&mut self, exit: &record::Exit) {
         let (at, pid, tid) = (Nanos(exit.head.at), exit.head.tgid, Tid(exit.head.tid));
-        let numbers: Vec<Worker> = self
-            .workers
-            .values()
-            .filter(|watched| watched.pid == pid)
-            .map(|watched| watched.number)
-            .collect();
-        for number in numbers {
+        for number in self.workers_of(pid) {
             self.with(number, |watched, out| {
                 watched.tracker.thread_ended(at, tid, out);
             });
