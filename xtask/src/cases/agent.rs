@@ -16,11 +16,21 @@ use crate::clock::Moment;
 use crate::shell::Step;
 use crate::tree::{cargo, target};
 
+const BUILD: Step<'static> =
+    Step { what: "building the agent", fix: "`cargo xtask setup`, then see the lines above" };
+
 /// Build the agent as it is shipped.
 pub(crate) fn build() -> Result<()> {
-    let step =
-        Step { what: "building the agent", fix: "`cargo xtask setup`, then see the lines above" };
-    step.run(&mut cargo(&["build", "--release", "--quiet", "--package", "inflightd"])).map(drop)
+    BUILD.run(&mut build_command()).map(drop)
+}
+
+/// The same without a word on stdout.
+pub(super) fn build_quietly() -> Result<()> {
+    BUILD.quietly(&mut build_command()).map(drop)
+}
+
+fn build_command() -> Command {
+    cargo(&["build", "--release", "--quiet", "--package", "inflightd"])
 }
 
 fn binary() -> PathBuf {

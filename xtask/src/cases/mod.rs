@@ -64,10 +64,12 @@ impl Options {
 
 /// Set up, build the agent, run the cases; an error unless every run is right.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if !options.json {
+    if options.json {
+        agent::build_quietly()?;
+    } else {
         setup::run()?;
+        build_agent()?;
     }
-    build_agent()?;
     let reports = run_built(options, false)?;
     if !options.json {
         say::line(table(&reports));

@@ -43,6 +43,11 @@ impl Traffic {
         self.stopped || (all > 0 && self.sent >= all)
     }
 
+    /// How many rooms the prefill was told to append.
+    pub(super) const fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// The command that appends the next room, when one is due.
     pub(super) fn due(&mut self, now: Moment, stays: &[Stay]) -> Option<Value> {
         let told = stays.len() as u64;

@@ -306,9 +306,11 @@ impl<'a> World<'a> {
         &mut self.record
     }
 
-    /// Whether the healthy rooms that the case limits itself to have all ended.
+    /// Whether no more healthy rooms will come and all have ended, those too that the prefill was
+    /// told to append and has not spoken of yet.
     pub(super) fn beside_ended(&self) -> bool {
-        self.traffic.is_over() && self.record.beside.iter().all(|stay| stay.removed.is_some())
+        let ended = self.record.beside.iter().filter(|stay| stay.removed.is_some()).count();
+        self.traffic.is_over() && ended as u64 == self.traffic.sent()
     }
 
     /// Stop the healthy rooms, wait for the last ones and for what the agent has to say of them.
