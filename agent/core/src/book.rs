@@ -58,6 +58,12 @@ pub(crate) struct Book {
     pub(crate) read_at: Nanos,
     /// Facts that fit nothing: about rooms, handles or threads that are not known.
     pub(crate) misfits: u64,
+    /// The worker has marked a post: rooms without one were not posted.
+    marks_posts: bool,
+    /// The worker has said which room a thread works for: the library's posts find their rooms.
+    marks_serves: bool,
+    /// The library posted on a thread that served no room: it may have been any room's.
+    posts_astray: bool,
     threads: BTreeMap<Tid, Thread>,
     transfers: BTreeMap<Handle, Transfer>,
     by_post: BTreeSet<(Nanos, Handle)>,
@@ -91,6 +97,7 @@ impl Book {
     }
 
     pub(crate) fn entry(&mut self, at: Nanos, seq: Seq, counts: &Counts) {
+        self.marks_posts |= counts.posts > 0;
         let Some(account) = self.accounts.get_mut(&seq) else {
             self.misfits += 1;
             return;
@@ -109,6 +116,7 @@ impl Book {
 
     /// A transfer call of the engine begins, by its mark.
     pub(crate) fn mark_post(&mut self, at: Nanos, seq: Seq, bytes: u64) {
+        self.marks_posts = true;
         let Some(account) = self.accounts.get_mut(&seq) else {
             self.misfits += 1;
             return;
@@ -166,6 +174,7 @@ impl Book {
     }
 
     pub(crate) fn serve(&mut self, at: Nanos, tid: Tid, seq: Seq) {
+        self.marks_serves = true;
         self.serve_end(tid);
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
             self.threads.pop_first();
@@ -327,8 +336,14 @@ impl Book {
             // Only a room that was not posted can be waiting behind others.
             ahead: if account.posts() == 0 { self.ahead(account) } else { None },
             beat: self.beat,
+            posts_would_show: self.posts_would_show(),
             coverage: &self.coverage,
         }
+    }
+
+    fn posts_would_show(&self) -> bool {
+        let transfers = self.coverage.sees(Source::Transfers);
+        self.marks_posts || (transfers && (self.marks_serves || !self.posts_astray))
     }
 
     /// Transfers that are open: by handle where completions are seen, else by the engine's word.

@@ -85,8 +85,11 @@ pub struct Case<'a> {
     pub peers_whole: bool,
     /// Other rooms to the same peer that came first.
     pub ahead: Option<Ahead>,
-    /// The scheduler's last poll of its queue.
+    /// The scheduler's last poll of its queue; zero when it never said so.
     pub beat: Nanos,
+    /// Whether a post of this room would have been seen: the worker is known to mark its posts, or
+    /// the library's posts are seen and find their rooms.
+    pub posts_would_show: bool,
     /// What could be seen.
     pub coverage: &'a Coverage,
 }
@@ -126,6 +129,11 @@ impl Case<'_> {
 
     fn anything_moved(&self) -> bool {
         self.bytes.completed > 0 || self.peers.iter().any(|peer| peer.moved.any())
+    }
+
+    /// Nothing was seen posted, which says nothing here.
+    const fn posts_do_not_show(&self) -> bool {
+        self.posts == 0 && !self.posts_would_show
     }
 
     /// Every transfer was posted and has completed: only the scheduler's act is missing.
@@ -169,7 +177,9 @@ impl Case<'_> {
     /// nothing is known from before: it is watched first, for the whole deadline unless the peers
     /// are stopped or the connections themselves remember that nothing came for so long.
     fn stall_at(&self, policy: &Policy, now: Nanos) -> Nanos {
-        let stall_at = self.last_progress.plus(policy.stall);
+        // A room that was posted late has had no time to move.
+        let posted = self.first_post.map_or(Nanos::ZERO, |at| at.plus(policy.suspect));
+        let stall_at = self.last_progress.plus(policy.stall).max(posted);
         let Some(late_at) = self.late_at.filter(|_| self.posts > 0 && !self.is_complete()) else {
             return stall_at;
         };
@@ -187,7 +197,8 @@ impl Case<'_> {
     /// Whether a source would have shown payload moving, so that its silence means something.
     fn progress_is_visible(&self) -> bool {
         if self.posts == 0 {
-            return self.coverage.sees(Source::Table) || self.coverage.sees(Source::Transfers);
+            let seen = self.coverage.sees(Source::Table) || self.coverage.sees(Source::Transfers);
+            return seen && self.posts_would_show;
         }
         let metered = |peer: &PeerCase| peer.meter.is_some_and(|(_, m)| m.connections > 0);
         let read = !self.peers.is_empty() && self.peers_whole && self.peers.iter().all(metered);
@@ -202,7 +213,9 @@ impl Case<'_> {
     fn waits_for_busy_scheduler(&self, policy: &Policy, now: Nanos) -> bool {
         let wedged = self.beat.plus(policy.scheduler_wedged) <= now;
         let rests_on_it = self.is_complete() || (self.posts == 0 && !self.served);
-        rests_on_it && !wedged && !self.beat_is_fresh(policy, now)
+        // A deadline shorter than `beat_fresh` must not take an older poll for its chance to act.
+        let polled = self.beat_is_fresh(policy, now) && self.beat >= self.last_progress;
+        rests_on_it && self.beat != Nanos::ZERO && !wedged && !polled
     }
 
     /// A first transfer whose connection is just being set up has longer.
@@ -227,7 +240,9 @@ impl Case<'_> {
 pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
     let stall_at = case.stall_at(policy, now);
     let look_again = Judgement::Quiet(now.plus(LOOK_AGAIN));
-    if let Some(hard_at) = case.hard_at().filter(|_| !case.is_complete()) {
+    // Of a room whose posts do not show, all bytes may have arrived before its peer ended.
+    let done = case.is_complete() || case.posts_do_not_show();
+    if let Some(hard_at) = case.hard_at().filter(|_| !done) {
         let due = hard_at.plus(policy.hard_grace);
         if now < due {
             return Judgement::Quiet(due);
@@ -266,11 +281,11 @@ fn found(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
         return Judgement::Found(blind(case));
     }
     let known = cause::cause(case, policy, now);
-    let hard = case.hard_at().is_some();
+    let hard = case.hard_at().is_some() && !case.posts_do_not_show();
     let stopped = case.peers.iter().any(|peer| peer.life.0 == Life::Stopped);
     let finding = if case.is_complete() {
         Finding::CompletedNotReaped
-    } else if case.anything_moved() {
+    } else if case.posts > 0 && case.anything_moved() {
         Finding::StoppedMidway
     } else {
         Finding::NeverStarted

@@ -57,6 +57,7 @@ fn appended(coverage: &Coverage) -> Case<'_> {
         peers_whole: true,
         ahead: None,
         beat: ago(0),
+        posts_would_show: true,
         coverage,
     }
 }
@@ -348,4 +349,50 @@ fn a_late_agent_watches_before_it_accuses() {
     assert_eq!(look(&case), None, "it may have moved before the agent came");
     let case = Case { late_at: Some(ago(31)), ..case };
     says(&case, Finding::NeverStarted, Cause::Unknown, &evidence);
+}
+
+#[test]
+fn what_never_shows_is_not_held_to_be_missing() {
+    let coverage = all_visible();
+    let gone = PeerCase { life: (Life::Gone, ago(2)), ..peer() };
+    let unmarked = Case { posts_would_show: false, ..appended(&coverage) };
+    says(&unmarked, Finding::Blind, Cause::Unknown, &[EvidenceId::NothingVisible]);
+    let young = Case { appended_at: ago(9), last_progress: ago(9), ..unmarked };
+    let young = Case { peers: vec![gone], ..young };
+    assert_eq!(look(&young), None, "its bytes may have arrived before the peer ended");
+    let overdue = Case { appended_at: ago(40), last_progress: ago(40), ..young };
+    says(&overdue, Finding::Blind, Cause::Unknown, &[EvidenceId::NotPosted]);
+}
+
+#[test]
+fn a_room_posted_at_the_deadline_gets_time_to_move() {
+    let coverage = all_visible();
+    assert_eq!(look(&Case { first_post: Some(ago(1)), ..posted(&coverage) }), None);
+    let late = Case { first_post: Some(ago(6)), ..posted(&coverage) };
+    says(&late, Finding::NeverStarted, Cause::Unknown, &[EvidenceId::Posted]);
+}
+
+#[test]
+fn a_poll_from_before_the_bytes_arrived_was_no_chance_to_act() {
+    let coverage = all_visible();
+    let complete = Case {
+        bytes: Bytes { expected: 1000, posted: 1000, completed: 1000 },
+        open_transfers: 0,
+        last_completion: Some(ago(3)),
+        last_progress: ago(3),
+        beat: ago(4),
+        ..posted(&coverage)
+    };
+    let short =
+        Policy { suspect: Nanos::from_secs(1), stall: Nanos::from_secs(2), ..Policy::DEFAULT };
+    assert!(matches!(judge(&complete, &short, NOW), Judgement::Quiet(_)));
+    let polled = Case { beat: ago(1), ..complete };
+    assert!(matches!(judge(&polled, &short, NOW), Judgement::Found(_)));
+}
+
+#[test]
+fn an_engine_that_never_beats_is_not_called_wedged() {
+    let coverage = all_visible();
+    let mute = Case { beat: Nanos::ZERO, ..appended(&coverage) };
+    says(&mute, Finding::NeverStarted, Cause::NeverEnqueued, &[EvidenceId::NotPosted]);
 }

@@ -29,6 +29,8 @@ const TABLES_EVERY: Nanos = Nanos::from_millis(500);
 const METERS_EVERY: Nanos = Nanos::from_millis(50);
 /// How often workers are looked for.
 const CENSUS_EVERY: Nanos = Nanos::from_secs(1);
+/// So late, the agent was stopped or starved, and what it knows is too old to judge by.
+const OVERSLEPT: Nanos = Nanos::from_millis(500);
 
 /// Everything that wakes the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +171,9 @@ async fn serve(mut agent: Agent) -> io::Result<()> {
             return agent.finish(Clock::now());
         }
         let now = Clock::now();
+        if now.since(at) >= OVERSLEPT {
+            agent.catch_up(now)?;
+        }
         match wake {
             Wake::Ring => agent.drain(now)?,
             Wake::Due => agent.pump(now)?,

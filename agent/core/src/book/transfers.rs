@@ -27,6 +27,7 @@ impl Book {
         self.forget(handle);
         self.make_room();
         let seq = self.threads.get(&tid).and_then(|thread| thread.serving).map(|(seq, _)| seq);
+        self.posts_astray |= seq.is_none();
         self.threads.entry(tid).or_default().posting = Some(handle);
         let transfer = Transfer {
             seq,

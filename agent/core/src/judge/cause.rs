@@ -109,6 +109,10 @@ fn scheduler(case: &Case<'_>, policy: &Policy, now: Nanos, search: &mut Search) 
         search.rule_out(Cause::SchedulerWedged, Evidence::of(Id::BeatFresh).at(case.beat));
         return None;
     }
+    if case.beat == Nanos::ZERO {
+        // An engine that never beats: its silence says nothing.
+        return None;
+    }
     let old = Evidence::of(Id::BeatOld).at(case.beat);
     let wedged = case.beat.plus(policy.scheduler_wedged) <= now;
     wedged.then(|| (Cause::SchedulerWedged, 90, vec![old]))

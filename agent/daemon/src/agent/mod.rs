@@ -99,6 +99,20 @@ impl Agent {
 
     /// Takes what is in the ring, and re-reads the tables where something was lost.
     pub fn drain(&mut self, now: Nanos) -> io::Result<()> {
+        self.take_records(now);
+        self.meter_newcomers(now);
+        self.pump(now)
+    }
+
+    /// Looks at everything before anything is judged: for an agent that was not let run for a
+    /// while, to whom all seems to have stood still.
+    pub fn catch_up(&mut self, now: Nanos) -> io::Result<()> {
+        self.take_records(now);
+        self.scan_all(now, false);
+        self.meters(now)
+    }
+
+    fn take_records(&mut self, now: Nanos) {
         for _ in 0..BATCHES_MAX {
             let mut records = Vec::new();
             let drained = self.hits.drain(&mut |record| records.push(record));
@@ -115,8 +129,6 @@ impl Agent {
         for read in self.census.look_hinted(now) {
             self.reconcile(&read, now);
         }
-        self.meter_newcomers(now);
-        self.pump(now)
     }
 
     fn lose(&mut self, now: Nanos, lost: u64) {
