@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use crate::fact::{Append, Counts, Handle, Peer, Room, Seq, Tid};
+use crate::fact::{Append, Counts, Handle, Peer, Phase, Room, Seq, Tid};
 use crate::time::Nanos;
 use crate::verdict::{Bytes, Cause, Finding};
 
@@ -94,6 +94,7 @@ pub(crate) struct Account {
     pub(crate) last_progress: Nanos,
     pub(crate) serving: Option<(Tid, Nanos)>,
     pub(crate) served: bool,
+    pub(crate) unparked_at: Option<Nanos>,
     pub(crate) thread_gone: Option<(Tid, Nanos)>,
     pub(crate) failure: Option<Failure>,
     pub(crate) endpoint_failure: Option<Failure>,
@@ -124,6 +125,7 @@ impl Account {
             last_progress: at,
             serving: None,
             served: false,
+            unparked_at: None,
             thread_gone: None,
             failure: None,
             endpoint_failure: None,
@@ -178,11 +180,19 @@ impl Account {
         }
     }
 
+    /// The engine says where the room is.
+    pub(crate) fn enter(&mut self, at: Nanos, phase: Phase) {
+        if self.counts.phase == Phase::Parked && phase != Phase::Parked {
+            self.unparked_at = Some(at);
+        }
+        self.counts.phase = phase;
+    }
+
     /// The table was read: counts only grow, and marks may have been ahead of it.
-    pub(crate) fn read(&mut self, counts: &Counts) {
+    pub(crate) fn read(&mut self, at: Nanos, counts: &Counts) {
+        self.enter(at, counts.phase);
         let was = self.counts;
         let now = &mut self.counts;
-        now.phase = counts.phase;
         now.posts = was.posts.max(counts.posts);
         now.posted_bytes = was.posted_bytes.max(counts.posted_bytes);
         now.dones = was.dones.max(counts.dones);

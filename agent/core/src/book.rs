@@ -4,15 +4,15 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use crate::account::Account;
-use crate::coverage::{Coverage, Source};
+use crate::coverage::Coverage;
 use crate::fact::{Append, Counts, Handle, Life, Meter, Peer, Phase, Seq, Tid};
 use crate::flush::Flushes;
-use crate::judge::{Ahead, Case, PeerCase};
 use crate::ledger::Kept;
 use crate::policy::Policy;
 use crate::time::Nanos;
-use crate::wire::{Moved, PeerBook};
+use crate::wire::PeerBook;
 
+mod case;
 mod transfers;
 
 use crate::account::Transfer;
@@ -26,10 +26,6 @@ const THREADS_MAX: usize = 4096;
 const TRANSFERS_MAX: usize = 16_384;
 /// Most peers of one worker; the victim is the one with the lowest number.
 const PEERS_MAX: usize = 4096;
-
-/// Most rooms that are counted ahead of one: the judge must stay cheap with thousands behind one
-/// head.
-const AHEAD_MAX: usize = 100;
 
 /// A transfer is young for so long.
 const YOUNG: Nanos = Nanos::from_secs(1);
@@ -102,14 +98,14 @@ impl Book {
             self.misfits += 1;
             return;
         };
-        account.read(counts);
+        account.read(at, counts);
         account.read_at = at;
         self.credit(seq, None);
     }
 
-    pub(crate) fn phase(&mut self, seq: Seq, phase: Phase) {
+    pub(crate) fn phase(&mut self, at: Nanos, seq: Seq, phase: Phase) {
         match self.accounts.get_mut(&seq) {
-            Some(account) => account.counts.phase = phase,
+            Some(account) => account.enter(at, phase),
             None => self.misfits += 1,
         }
     }
@@ -242,9 +238,14 @@ impl Book {
             book.life = life;
             book.life_at = at;
         }
+        if life == Life::Gone {
+            book.gone_at = Some(book.life_at);
+        }
     }
 
     pub(crate) fn history(&mut self, peer: Peer, bytes: u64, whole: bool) {
+        // Bytes in the table's memory are those of marked transfer calls.
+        self.marks_posts |= bytes > 0;
         if whole {
             self.peer(peer).history(bytes);
         }
@@ -305,81 +306,6 @@ impl Book {
         for peer in peers {
             self.peer(peer).complete(at, bytes);
         }
-    }
-
-    /// All that is known of a room, for the judge.
-    pub(crate) fn case<'a>(&'a self, account: &Account, policy: &Policy) -> Case<'a> {
-        let open = self.open_transfers(account).count() as u64;
-        let first_post = account.first_post.unwrap_or(account.appended_at);
-        Case {
-            appended_at: account.appended_at,
-            late_at: account.late_at,
-            read_at: account.read_at.max(self.read_at),
-            phase: account.counts.phase,
-            bytes: account.bytes(),
-            posts: account.posts(),
-            open_transfers: self.open_count(account, open),
-            first_post: account.first_post,
-            last_completion: account.last_completion,
-            last_progress: account.last_progress,
-            serving: account.serving,
-            served: account.served,
-            thread_gone: account.thread_gone,
-            failure: account.failure,
-            endpoint_failure: account.endpoint_failure,
-            peers: account
-                .peers
-                .iter()
-                .map(|peer| self.peer_case(*peer, first_post, policy))
-                .collect(),
-            peers_whole: account.peers_whole,
-            // Only a room that was not posted can be waiting behind others.
-            ahead: if account.posts() == 0 { self.ahead(account) } else { None },
-            beat: self.beat,
-            posts_would_show: self.posts_would_show(),
-            coverage: &self.coverage,
-        }
-    }
-
-    fn posts_would_show(&self) -> bool {
-        let transfers = self.coverage.sees(Source::Transfers);
-        self.marks_posts || (transfers && (self.marks_serves || !self.posts_astray))
-    }
-
-    /// Transfers that are open: by handle where completions are seen, else by the engine's word.
-    fn open_count(&self, account: &Account, by_handle: u64) -> u64 {
-        let posted_unseen = account.posts() > account.transfers_seen;
-        let completions = self.coverage.sees(Source::Completions);
-        if completions && !posted_unseen { by_handle } else { by_handle.max(account.calls_open()) }
-    }
-
-    fn peer_case(&self, peer: Peer, first_post: Nanos, policy: &Policy) -> PeerCase {
-        let unseen = PeerBook::default();
-        let book = self.peers.get(&peer).unwrap_or(&unseen);
-        PeerCase {
-            peer,
-            life: (book.life, book.life_at),
-            meter: book.meter,
-            growth_at: book.growth_at,
-            moved: match book.moved(first_post, policy) {
-                Moved::Bytes(bytes) => Moved::Bytes(book.left_for(bytes, first_post)),
-                other => other,
-            },
-        }
-    }
-
-    /// Rooms to one of the same peers that came first and have something open or being served;
-    /// at most [`AHEAD_MAX`] are counted.
-    fn ahead(&self, of: &Account) -> Option<Ahead> {
-        let peers = of.peers.iter().filter_map(|peer| self.peers.get(peer));
-        let before = peers.flat_map(|book| book.rooms.range(..of.seq));
-        let busy = |account: &&Account| account.serving.is_some() || account.posts() > 0;
-        let busy = before.filter_map(|seq| self.accounts.get(seq)).filter(busy).take(AHEAD_MAX);
-        let first = |ahead: Option<Ahead>, account: &Account| {
-            let (rooms, since) = ahead.map_or((0, account.appended_at), |a| (a.rooms, a.since));
-            Some(Ahead { rooms: rooms + 1, since: since.min(account.appended_at) })
-        };
-        busy.fold(None, first)
     }
 
     /// How much is kept.

@@ -29,6 +29,8 @@ pub struct PeerCase {
     pub peer: Peer,
     /// Whether its process lives, and when that was last seen.
     pub life: (Life, Nanos),
+    /// When a process of that name was last seen gone; another may go by it since.
+    pub gone_at: Option<Nanos>,
     /// The last reading of its connections.
     pub meter: Option<(Nanos, Meter)>,
     /// When it last took payload.
@@ -73,6 +75,8 @@ pub struct Case<'a> {
     pub serving: Option<(Tid, Nanos)>,
     /// Whether any thread ever did.
     pub served: bool,
+    /// When the engine said that its peers have answered, having said before that they had not.
+    pub unparked_at: Option<Nanos>,
     /// The thread that worked for it and ended.
     pub thread_gone: Option<(Tid, Nanos)>,
     /// The transfer that ended badly.
@@ -147,14 +151,21 @@ impl Case<'_> {
 
     /// When something happened that does not pass by itself.
     fn hard_at(&self) -> Option<Nanos> {
-        let gone = self.peers.iter().filter(|peer| peer.life.0 == Life::Gone);
-        let gone = gone.map(|peer| peer.life.1).min();
+        let gone = self.peers.iter().filter_map(|peer| self.gone_at(peer)).min();
         let thread = self.thread_gone.map(|(_, at)| at);
         // A failed try that was followed by progress was mended.
         let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
+        // The engine's bare word is no hard evidence: it knows, and may well try again.
+        let failures = failures.filter(|failure| failure.code != 0);
         let failure = failures.map(|failure| failure.at).min();
         let failure = failure.filter(|at| *at >= self.last_progress);
         [gone, thread, failure].into_iter().flatten().min()
+    }
+
+    /// When the process that was the peer as this room entered ended, if it did.
+    fn gone_at(&self, peer: &PeerCase) -> Option<Nanos> {
+        let gone_at = peer.gone_at.filter(|at| *at >= self.appended_at);
+        gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1))
     }
 
     /// Events were lost after the table last showed the room: its state is not known until it is
@@ -177,9 +188,10 @@ impl Case<'_> {
     /// nothing is known from before: it is watched first, for the whole deadline unless the peers
     /// are stopped or the connections themselves remember that nothing came for so long.
     fn stall_at(&self, policy: &Policy, now: Nanos) -> Nanos {
-        // A room that was posted late has had no time to move.
-        let posted = self.first_post.map_or(Nanos::ZERO, |at| at.plus(policy.suspect));
-        let stall_at = self.last_progress.plus(policy.stall).max(posted);
+        // A room that was posted late, or could not be posted before, has had no time to move.
+        let begun = self.first_post.max(self.unparked_at);
+        let begun = begun.map_or(Nanos::ZERO, |at| at.plus(policy.suspect));
+        let stall_at = self.last_progress.plus(policy.stall).max(begun);
         let Some(late_at) = self.late_at.filter(|_| self.posts > 0 && !self.is_complete()) else {
             return stall_at;
         };
@@ -299,7 +311,10 @@ fn found(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
     let late = case.late_at.map(|at| Evidence::of(Id::LateStart).at(at));
     evidence.extend(late);
     let lost = cause::lost(case);
-    let confidence = cause::confidence(known.confidence, late.is_some(), lost.is_some());
+    // Where the engine does not say how much is to come, more may be.
+    let open_end = complete && case.bytes.expected == 0;
+    let base = known.confidence.saturating_sub(if open_end { 20 } else { 0 });
+    let confidence = cause::confidence(base, late.is_some(), lost.is_some());
     evidence.extend(lost);
     Judgement::Found(Found {
         finding,
@@ -336,7 +351,11 @@ pub(crate) fn cause_of_failure(
     let known = cause::cause(case, policy, now);
     let firm = matches!(
         known.cause,
-        Cause::PeerDead | Cause::PeerFrozen | Cause::WorkerThreadDead | Cause::HandshakeMissing
+        Cause::PeerDead
+            | Cause::PeerFrozen
+            | Cause::LinkFault
+            | Cause::WorkerThreadDead
+            | Cause::HandshakeMissing
     );
     firm.then_some((known.cause, known.evidence))
 }

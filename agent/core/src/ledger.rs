@@ -116,7 +116,7 @@ impl Ledger {
         match *fact {
             Fact::Entry(seq, ref counts) => book.entry(at, seq, counts),
             Fact::Read => book.read_at = at,
-            Fact::Phase(seq, phase) => book.phase(seq, phase),
+            Fact::Phase(seq, phase) => book.phase(at, seq, phase),
             Fact::Serve(tid, seq) => book.serve(at, tid, seq),
             Fact::ServeEnd(tid) => book.serve_end(tid),
             Fact::Post(seq, bytes) => book.mark_post(at, seq, bytes),

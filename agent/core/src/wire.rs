@@ -47,6 +47,7 @@ struct Base {
 pub(crate) struct PeerBook {
     pub(crate) life: Life,
     pub(crate) life_at: Nanos,
+    pub(crate) gone_at: Option<Nanos>,
     pub(crate) meter: Option<(Nanos, Meter)>,
     /// When the peer last took payload, by its meter.
     pub(crate) growth_at: Option<Nanos>,
@@ -71,6 +72,7 @@ impl Default for PeerBook {
         Self {
             life: Life::Unseen,
             life_at: Nanos::ZERO,
+            gone_at: None,
             meter: None,
             growth_at: None,
             rooms: BTreeSet::new(),

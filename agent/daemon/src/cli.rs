@@ -44,11 +44,11 @@ pub struct Run {
     /// Watch this process; may be given several times. Without it all workers are found.
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
-    /// No progress for so long makes a suspect, in seconds [default: 5].
-    #[arg(long, value_name = "SECONDS")]
+    /// No progress for so long makes a suspect, in seconds [default: 5, or half the stall].
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub suspect: Option<String>,
     /// No progress for so long is a stall, in seconds [default: 30].
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub stall: Option<String>,
     /// Where the agent keeps what it has told, so that a restarted one tells nothing twice
     /// [default: /run/inflightd].

@@ -11,6 +11,8 @@ use crate::cli;
 
 /// Where told verdicts are kept.
 const STATE_DIR: &str = "/run/inflightd";
+/// Shortest deadline that makes sense, in seconds: meters are read no more often.
+const SECONDS_MIN: f64 = 0.05;
 /// Longest deadline that makes sense, in seconds: a week.
 const SECONDS_MAX: f64 = 604_800.0;
 
@@ -37,8 +39,8 @@ pub enum ConfigError {
     },
     /// A duration is out of bounds.
     #[error(
-        "`{field}` is {value}: give seconds, more than 0 and at most 604800 (a week), such as \
-         `{field} = 30` or `0.5`"
+        "`{field}` is {value}: give seconds, at least 0.05 and at most 604800 (a week), such as \
+         30 or 0.5"
     )]
     Seconds {
         /// The field or flag.
@@ -109,10 +111,12 @@ impl Config {
 
     fn lift(raw: &Raw) -> Result<Self, ConfigError> {
         let base = Policy::default();
+        let stall = seconds("stall", raw.stall, base.stall)?;
+        // What was not given goes along with the stall that was: one flag is enough to shorten it.
         let policy = Policy {
-            suspect: seconds("suspect", raw.suspect, base.suspect)?,
-            stall: seconds("stall", raw.stall, base.stall)?,
-            max_dwell: seconds("max_dwell", raw.max_dwell, base.max_dwell)?,
+            suspect: seconds("suspect", raw.suspect, base.suspect.min(Nanos(stall.0 / 2)))?,
+            stall,
+            max_dwell: seconds("max_dwell", raw.max_dwell, base.max_dwell.max(stall))?,
             hard_grace: seconds("hard_grace", raw.hard_grace, base.hard_grace)?,
             beat_fresh: seconds("beat_fresh", raw.beat_fresh, base.beat_fresh)?,
             scheduler_wedged: seconds(
@@ -147,7 +151,7 @@ fn flag(field: &'static str, text: &str) -> Result<f64, ConfigError> {
 }
 
 fn is_span(value: f64) -> bool {
-    value > 0.0 && value <= SECONDS_MAX
+    (SECONDS_MIN..=SECONDS_MAX).contains(&value)
 }
 
 fn seconds(field: &'static str, value: Option<f64>, default: Nanos) -> Result<Nanos, ConfigError> {
@@ -199,10 +203,19 @@ mod tests {
     }
 
     #[test]
+    fn one_deadline_alone_is_enough() {
+        let short = lift("stall = 3").unwrap().policy;
+        assert_eq!((short.suspect, short.stall), (Nanos::from_millis(1500), Nanos::from_secs(3)));
+        let long = lift("stall = 700").unwrap().policy;
+        assert_eq!((long.suspect, long.max_dwell), (Nanos::from_secs(5), Nanos::from_secs(700)));
+    }
+
+    #[test]
     fn every_bad_value_names_the_field_and_the_remedy() {
         let cases = [
             ("stall = 0", "`stall` is 0: give seconds"),
             ("stall = -1", "`stall` is -1"),
+            ("stall = 1e-12", "at least 0.05"),
             ("hard_grace = nan", "`hard_grace` is NaN"),
             ("max_dwell = 1e9", "at most 604800"),
             ("stall = \"soon\"", "stall"),
@@ -220,7 +233,7 @@ mod tests {
     #[test]
     fn flags_are_checked_as_the_file_is() {
         assert_eq!(flag("--stall", "0.5").unwrap().to_string(), "0.5");
-        for text in ["", "soon", "0", "-2", "inf", "1e300"] {
+        for text in ["", "soon", "0", "0.01", "-2", "inf", "1e300"] {
             let message = flag("--stall", text).unwrap_err().to_string();
             assert!(message.contains("`--stall` is"), "{message}");
         }

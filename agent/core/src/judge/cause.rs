@@ -59,8 +59,8 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
     let mut evidence: Vec<_> = case
         .peers
         .iter()
-        .filter(|peer| peer.life.0 == Life::Gone)
-        .map(|peer| Evidence::of(Id::PeerGone).at(peer.life.1).peer(peer.peer))
+        .filter_map(|peer| Some((peer.peer, case.gone_at(peer)?)))
+        .map(|(peer, at)| Evidence::of(Id::PeerGone).at(at).peer(peer))
         .collect();
     let gone = !evidence.is_empty();
     let ended = case.failure.map(|failure| (Id::TransferFailed, failure));
@@ -70,9 +70,21 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
     }
     let codes = evidence.iter().filter_map(|evidence| evidence.code);
     let disconnected = codes.into_iter().any(is_disconnect);
+    let lives = |peer: &PeerCase| matches!(peer.life.0, Life::Running | Life::Stopped);
+    if disconnected && !gone && !case.peers.is_empty() && case.peers.iter().all(lives) {
+        // The far process has lived all the time: it was the link that ended.
+        rule_out_dead(case, search);
+        return Some((Cause::LinkFault, 75, evidence));
+    }
     if gone || disconnected {
         return Some((Cause::PeerDead, if gone { 98 } else { 85 }, evidence));
     }
+    rule_out_dead(case, search);
+    None
+}
+
+/// What speaks against a dead peer.
+fn rule_out_dead(case: &Case<'_>, search: &mut Search) {
     for peer in &case.peers {
         match peer.life {
             (Life::Running, at) => search
@@ -82,7 +94,6 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
             (Life::Unseen | Life::Gone, _) => {}
         }
     }
-    None
 }
 
 /// Statuses by which UCX (-25 reset, -24 not connected, -6 unreachable, -80 time-out) and NIXL

@@ -1,0 +1,8 @@
+//! The judge as a table: one row for each finding and cause that this evidence can carry, and for
+//! each thing that must keep it silent.
+
+#![expect(clippy::expect_used, clippy::similar_names, reason = "a test fails by panicking")]
+
+mod silence;
+mod support;
+mod verdicts;
