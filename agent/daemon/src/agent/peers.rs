@@ -97,10 +97,10 @@ impl Agent {
     fn is_due(&self, number: Worker, now: Nanos) -> bool {
         let read_at = self.peers.of.get(&number).and_then(|of| of.read_at);
         let Some(read_at) = read_at else { return true };
-        let suspect = self.ledger.has_suspects(number);
-        let every = if suspect { SUSPECT_EVERY } else { METERS_EVERY };
-        let young = || self.ledger.wants_reading(number, read_at, now);
-        now.since(read_at) >= every || (now.since(read_at) >= EARLY_EVERY && young())
+        let since = now.since(read_at);
+        since >= METERS_EVERY
+            || (since >= SUSPECT_EVERY && self.ledger.has_suspects(number))
+            || (since >= EARLY_EVERY && self.ledger.wants_reading(number, read_at, now))
     }
 
     /// Reads at once where a room has a peer that was never metered: its baseline.
