@@ -122,6 +122,12 @@ fn deny(step: Step<'_>) -> Result<()> {
         let mut install = cargo(&["install", "cargo-deny", "--locked", "--version", DENY]);
         step.run(install.env_remove("CARGO_TARGET_DIR").current_dir("/"))?;
     }
+    // cargo-deny reads the crates of every platform, of which a build fetches only its own.
+    let fetch = Step {
+        what: "fetching the crates of other platforms",
+        fix: "the crate registry must be reachable",
+    };
+    fetch.quietly(&mut cargo(&["fetch", "--locked", "--quiet"]))?;
     let mut check = cargo(&["deny", "--offline", "--log-level", "error", "check"]);
     step.quietly(check.args(["bans", "licenses", "sources"])).map(drop)
 }
