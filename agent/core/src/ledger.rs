@@ -47,9 +47,9 @@ impl Kept {
 /// The machine: facts in, outputs out.
 #[derive(Debug)]
 pub struct Ledger {
-    policy: Policy,
+    pub(crate) policy: Policy,
     now: Nanos,
-    books: BTreeMap<Worker, Book>,
+    pub(crate) books: BTreeMap<Worker, Book>,
     agenda: BTreeSet<(Nanos, Worker, Seq)>,
     outputs: VecDeque<Output>,
     misfits: u64,

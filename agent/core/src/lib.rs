@@ -8,7 +8,8 @@
 //! * [`fact`]: what happened, as the agent's sources saw it;
 //! * [`ledger`]: every room's account, by worker and append sequence;
 //! * [`judge()`]: what an account means; a pure function over account, coverage and policy;
-//! * [`verdict`]: findings, causes, evidence and the outputs that carry them.
+//! * [`verdict`]: findings, causes, evidence and the outputs that carry them;
+//! * [`view`]: what is open now, for whoever asks.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -26,6 +27,7 @@ pub mod ledger;
 pub mod policy;
 mod time;
 pub mod verdict;
+pub mod view;
 mod wire;
 
 pub use coverage::{Coverage, Reason, Sight, Source};

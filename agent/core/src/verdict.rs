@@ -144,12 +144,17 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether somebody should be told at once: not where bytes move, where nothing can be seen,
-    /// or where the room waits behind another, whose own verdict tells.
+    /// Whether somebody should be told at once.
     pub const fn is_alert(&self) -> bool {
-        !matches!(self.finding, Finding::MovingSlowly | Finding::Blind)
-            && !matches!(self.cause, Cause::QueuedBehind)
+        is_alert(self.finding, self.cause)
     }
+}
+
+/// Whether somebody should be told at once: not where bytes move, where nothing can be seen,
+/// or where the room waits behind another, whose own verdict tells.
+pub const fn is_alert(finding: Finding, cause: Cause) -> bool {
+    !matches!(finding, Finding::MovingSlowly | Finding::Blind)
+        && !matches!(cause, Cause::QueuedBehind)
 }
 
 words! {

@@ -1,0 +1,118 @@
+//! What is open, for whoever asks: read only, and outside what a replay depends on.
+
+use crate::account::Account;
+use crate::book::Book;
+use crate::coverage::Coverage;
+use crate::fact::{Peer, Phase, Room, Seq, Tid, Worker};
+use crate::ledger::Ledger;
+use crate::policy::Policy;
+use crate::time::Nanos;
+use crate::verdict::{self, Bytes, Cause, Finding};
+
+/// A verdict that was told and has not ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// What is so.
+    pub finding: Finding,
+    /// Why.
+    pub cause: Cause,
+    /// Since when it stands.
+    pub since: Nanos,
+}
+
+impl Standing {
+    /// Whether somebody was told at once.
+    pub const fn is_alert(&self) -> bool {
+        verdict::is_alert(self.finding, self.cause)
+    }
+}
+
+/// An open room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RoomView<'a> {
+    /// Which stay.
+    pub seq: Seq,
+    /// The engine's id.
+    pub room: Room,
+    /// When it entered the queue.
+    pub appended_at: Nanos,
+    /// When a payload byte last moved; the append where none has.
+    pub last_progress: Nanos,
+    /// What the engine says.
+    pub phase: Phase,
+    /// Bytes; `completed` counts whole transfers only, see [`WorkerView::arrived`].
+    pub bytes: Bytes,
+    /// Transfer calls begun.
+    pub posts: u64,
+    /// The far ends.
+    pub peers: &'a [Peer],
+    /// The thread that works for it, and since when.
+    pub serving: Option<(Tid, Nanos)>,
+    /// The verdict that stands.
+    pub standing: Option<Standing>,
+}
+
+impl<'a> RoomView<'a> {
+    fn of(account: &'a Account) -> Self {
+        Self {
+            seq: account.seq,
+            room: account.room,
+            appended_at: account.appended_at,
+            last_progress: account.last_progress,
+            phase: account.counts.phase,
+            bytes: account.bytes(),
+            posts: account.posts(),
+            peers: &account.peers,
+            serving: account.serving,
+            standing: account.standing.as_ref().map(|standing| Standing {
+                finding: standing.finding,
+                cause: standing.cause,
+                since: standing.at,
+            }),
+        }
+    }
+}
+
+/// One worker.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerView<'a> {
+    book: &'a Book,
+    policy: &'a Policy,
+}
+
+impl<'a> WorkerView<'a> {
+    /// When the scheduler last polled its queue; `None` when that was never seen.
+    pub fn beat(&self) -> Option<Nanos> {
+        Some(self.book.beat).filter(|beat| *beat > Nanos::ZERO)
+    }
+
+    /// What is seen of it.
+    pub const fn coverage(&self) -> &'a Coverage {
+        &self.book.coverage
+    }
+
+    /// Its open rooms by append sequence. A walk over all of them.
+    pub fn rooms(&self) -> impl Iterator<Item = RoomView<'a>> + use<'a> {
+        self.book.accounts.values().map(RoomView::of)
+    }
+
+    /// Bytes of a room that have arrived as far as can be told, parts of transfers included: what
+    /// a verdict would say. Dearer than all of [`RoomView`].
+    pub fn arrived(&self, seq: Seq) -> u64 {
+        let account = self.book.accounts.get(&seq);
+        account.map_or(0, |account| self.book.case(account, self.policy).arrived())
+    }
+}
+
+impl Ledger {
+    /// What is open of a worker; `None` when it is not known.
+    pub fn view(&self, worker: Worker) -> Option<WorkerView<'_>> {
+        let book = self.books.get(&worker)?;
+        Some(WorkerView { book, policy: &self.policy })
+    }
+
+    /// The deadlines in force.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+}
