@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use crate::config::ConfigError;
 use crate::journal::JournalError;
 use crate::probe::{LoadError, Obstacle};
+use crate::telemetry::TelemetryError;
 
 /// Why `inflightd` ended.
 #[derive(Debug, thiserror::Error)]
@@ -30,6 +31,9 @@ pub enum RunError {
     /// The state directory.
     #[error("opening the state directory")]
     State(#[source] JournalError),
+    /// Telemetry.
+    #[error(transparent)]
+    Telemetry(#[from] TelemetryError),
     /// The system.
     #[error("{doing}")]
     Io {
@@ -74,7 +78,7 @@ impl RunError {
             Self::Probes(LoadError::Obstacle(_) | LoadError::NoBpf) => 4,
             Self::Busy(_) => 5,
             Self::Pid { .. } => 6,
-            Self::Probes(_) | Self::State(_) | Self::Io { .. } => 1,
+            Self::Probes(_) | Self::State(_) | Self::Telemetry(_) | Self::Io { .. } => 1,
         })
     }
 }

@@ -6,9 +6,11 @@
 //! * [`worker`]: the table and the marks of one worker made one;
 //! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
 //! * [`journal`]: what was told, across the agent's lives; [`tap`] and [`replay`]: captures;
-//! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for.
+//! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for;
+//! * [`telemetry`]: the same for collectors and scrapers, in a thread of its own.
 //!
-//! Only [`clock`] reads time, only [`probe`] knows aya, only [`table`] maps memory.
+//! Only [`clock`] reads time, only [`probe`] knows aya, only [`table`] maps memory,
+//! only [`telemetry`] knows OpenTelemetry.
 
 pub mod agent;
 pub mod cli;
@@ -28,4 +30,5 @@ pub mod run;
 pub mod sink;
 pub mod table;
 pub mod tap;
+pub mod telemetry;
 pub mod worker;

@@ -19,6 +19,7 @@ use crate::proc::{self, Stat};
 use crate::sink::{Form, Sink};
 use crate::table;
 use crate::tap::Tap;
+use crate::telemetry::{Settings, Telemetry};
 
 /// How often the ring is read. Records come without a wake-up: that would be paid by the probed
 /// thread.
@@ -125,6 +126,7 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         .map(|path| Tap::create(path, &config.policy, clock))
         .transpose()
         .map_err(RunError::io("writing the capture"))?;
+    let telemetry = Telemetry::start(&Settings::default())?;
     let form = if args.json { Form::Json } else { Form::Text };
     let sink = Sink::new(form, Box::new(io::stdout()));
     Ok(Agent::new(Parts {
@@ -133,7 +135,7 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         hits,
         policy: config.policy,
         clock,
-        teller: Teller::new(sink, journal, tap),
+        teller: Teller::new(sink, journal, tap, telemetry),
     }))
 }
 

@@ -12,6 +12,7 @@ use crate::journal::{Gone, Journal, Past};
 use crate::names::Names;
 use crate::sink::{Sink, Writer};
 use crate::tap::Tap;
+use crate::telemetry::{Telemetry, Told};
 
 /// Where lines and inputs go.
 #[derive(Debug)]
@@ -19,12 +20,13 @@ pub struct Teller {
     sink: Sink,
     journal: Journal,
     tap: Option<Tap>,
+    telemetry: Telemetry,
 }
 
 impl Teller {
     /// A teller of lines, with a capture or without.
-    pub const fn new(sink: Sink, journal: Journal, tap: Option<Tap>) -> Self {
-        Self { sink, journal, tap }
+    pub const fn new(sink: Sink, journal: Journal, tap: Option<Tap>, telemetry: Telemetry) -> Self {
+        Self { sink, journal, tap, telemetry }
     }
 
     /// Writes the line of an output, once over all lives of the agent.
@@ -42,6 +44,8 @@ impl Teller {
         };
         let mut line = writer.line(output);
         line.maybe_repeated = telling.as_ref().is_some_and(|telling| telling.maybe_repeated);
+        let Writer { names, clock } = writer;
+        self.telemetry.tell(&Told { output, line: &line, names, clock });
         self.sink.write(&line)?;
         if let Some(telling) = telling {
             self.journal.told(telling);
