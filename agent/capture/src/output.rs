@@ -74,5 +74,13 @@ fn write_verdict(to: &mut String, verdict: &Verdict) -> std::fmt::Result {
     let names: Vec<_> = verdict.evidence.iter().map(|Evidence { id, .. }| id.name()).collect();
     write!(to, "{} ruled_out=", names.join(","))?;
     let names: Vec<_> = verdict.ruled_out.iter().map(|(cause, _)| cause.name()).collect();
-    write!(to, "{}", names.join(","))
+    write!(to, "{}", names.join(","))?;
+    if let Some(head) = verdict.head {
+        write!(to, " head={}", head.0)?;
+    }
+    if verdict.behind_count > 0 {
+        let rooms: Vec<_> = verdict.behind.iter().map(|room| room.0.to_string()).collect();
+        write!(to, " behind={} count={}", rooms.join(","), verdict.behind_count)?;
+    }
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! Reading inputs. Whatever the bytes are, the answer is an input or an error that names the key.
 
 use inflightd_core::coverage::{Reason, Sight, Source};
-use inflightd_core::fact::{Append, Counts, Handle, Meter, Peer, Room, Seq, Tid, Worker};
+use inflightd_core::fact::{Append, Counts, Handle, Load, Meter, Peer, Room, Seq, Tid, Worker};
 use inflightd_core::{Cause, Event, Fact, Finding, Nanos};
 
 use crate::Input;
@@ -156,6 +156,8 @@ fn queue_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
     let tid = || keys.number("tid").map(Tid);
     Ok(match keys.fact {
         "found" => Fact::Found,
+        "unhooked" => Fact::Unhooked,
+        "load" => Fact::Load(load(keys)?),
         "ended" => Fact::Ended,
         "append" => Fact::Append(append(keys)?),
         "entry" => Fact::Entry(seq()?, counts(keys)?),
@@ -189,6 +191,7 @@ fn wire_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
             handle: handle()?,
             peer: keys.option("peer")?.map(Peer),
             bytes: keys.option("bytes")?,
+            room: notified(keys)?,
         },
         "xfer_ret" => Fact::XferRet(tid()?, handle()?, keys.number("status")?),
         "xfer_status" => Fact::XferStatus(handle()?, keys.number("status")?),
@@ -203,6 +206,22 @@ fn wire_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
         "history" => Fact::History(peer()?, keys.number("bytes")?, keys.flag("whole")?),
         "life" => Fact::Life(peer()?, keys.word("life", &LIVES)?),
         unknown => return Err(ParseError::UnknownFact(unknown.to_owned())),
+    })
+}
+
+/// The room of a transfer's notification, and whether it is the room's last transfer.
+fn notified(keys: &Keys<'_>) -> Result<Option<(Room, bool)>, ParseError> {
+    let room = keys.option("room")?.map(Room);
+    room.map(|room| Ok((room, keys.flag("last")?))).transpose()
+}
+
+fn load(keys: &Keys<'_>) -> Result<Load, ParseError> {
+    Ok(Load {
+        running: keys.number("running")?,
+        bootstrap: keys.number("bootstrap")?,
+        inflight: keys.number("inflight")?,
+        prealloc: keys.number("prealloc")?,
+        transfer: keys.number("transfer")?,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use inflightd_core::coverage::Sight;
-use inflightd_core::fact::{Append, Counts, Life, Meter, Outcome, Peer, Phase};
+use inflightd_core::fact::{Append, Counts, Life, Load, Meter, Outcome, Peer, Phase};
 use inflightd_core::{Event, Fact, Nanos};
 
 use crate::Input;
@@ -53,6 +53,8 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
     write!(to, "{} w{} ", event.at.0, event.worker.0)?;
     match &event.fact {
         Fact::Found => write!(to, "found"),
+        Fact::Unhooked => write!(to, "unhooked"),
+        Fact::Load(load) => write_load(to, load),
         Fact::Ended => write!(to, "ended"),
         Fact::Append(append) => write_append(to, append),
         Fact::Entry(seq, counts) => {
@@ -91,10 +93,12 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
 /// Facts of the transfer library and of peers.
 fn write_wire(to: &mut String, fact: &Fact) -> std::fmt::Result {
     match fact {
-        Fact::XferPost { tid, handle, peer, bytes } => {
+        Fact::XferPost { tid, handle, peer, bytes, room } => {
             write!(to, "xfer_post tid={} handle={:#x}", tid.0, handle.0)?;
             option(to, "peer", peer.map(|peer| u64::from(peer.0)))?;
-            option(to, "bytes", *bytes)
+            option(to, "bytes", *bytes)?;
+            option(to, "room", room.map(|(room, _)| room.0))?;
+            option(to, "last", room.map(|(_, last)| u8::from(last)))
         }
         Fact::XferRet(tid, handle, status) => {
             write!(to, "xfer_ret tid={} handle={:#x} status={status}", tid.0, handle.0)
@@ -151,6 +155,15 @@ fn write_counts(to: &mut String, counts: &Counts) -> std::fmt::Result {
     )?;
     option(to, "first_post", first_post.map(|Nanos(at)| at))?;
     option(to, "last_done", last_done.map(|Nanos(at)| at))
+}
+
+fn write_load(to: &mut String, load: &Load) -> std::fmt::Result {
+    let Load { running, bootstrap, inflight, prealloc, transfer } = load;
+    write!(
+        to,
+        "load running={running} bootstrap={bootstrap} inflight={inflight} prealloc={prealloc} \
+         transfer={transfer}"
+    )
 }
 
 fn write_meter(to: &mut String, peer: Peer, meter: &Meter) -> std::fmt::Result {

@@ -3,7 +3,7 @@
 use inflightd_capture::{Input, ParseError, parse_input, write_input};
 use inflightd_core::coverage::{Reason, Sight, Source};
 use inflightd_core::fact::{
-    Append, Counts, Handle, Life, Meter, Outcome, Peer, Phase, Room, Seq, Tid, Worker,
+    Append, Counts, Handle, Life, Load, Meter, Outcome, Peer, Phase, Room, Seq, Tid, Worker,
 };
 use inflightd_core::{Cause, Event, Fact, Finding, Nanos};
 use proptest::prelude::*;
@@ -72,6 +72,19 @@ fn meter() -> impl Strategy<Value = Fact> {
     )
 }
 
+fn xfer_post() -> impl Strategy<Value = Fact> {
+    let room = any::<Option<(u64, bool)>>();
+    (any::<u32>(), any::<u64>(), any::<Option<u32>>(), any::<Option<u64>>(), room).prop_map(
+        |(tid, handle, peer, bytes, room)| Fact::XferPost {
+            tid: Tid(tid),
+            handle: Handle(handle),
+            peer: peer.map(Peer),
+            bytes,
+            room: room.map(|(room, last)| (Room(room), last)),
+        },
+    )
+}
+
 fn fact() -> impl Strategy<Value = Fact> {
     let n = any::<u64>;
     prop_oneof![
@@ -88,8 +101,10 @@ fn fact() -> impl Strategy<Value = Fact> {
         (n(), n()).prop_map(|(s, b)| Fact::Post(Seq(s), b)),
         (n(), n(), any::<bool>()).prop_map(|(s, b, ok)| Fact::Done(Seq(s), b, ok)),
         n().prop_map(|s| Fact::Remove(Seq(s), Outcome::Requeued)),
-        (any::<u32>(), n(), any::<Option<u32>>(), any::<Option<u64>>()).prop_map(|(t, h, p, b)| {
-            Fact::XferPost { tid: Tid(t), handle: Handle(h), peer: p.map(Peer), bytes: b }
+        xfer_post(),
+        Just(Fact::Unhooked),
+        any::<[u64; 5]>().prop_map(|[running, bootstrap, inflight, prealloc, transfer]| {
+            Fact::Load(Load { running, bootstrap, inflight, prealloc, transfer })
         }),
         (any::<u32>(), n(), any::<i32>()).prop_map(|(t, h, s)| Fact::XferRet(Tid(t), Handle(h), s)),
         (n(), any::<i32>()).prop_map(|(h, s)| Fact::XferStatus(Handle(h), s)),

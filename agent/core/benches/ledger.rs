@@ -48,7 +48,7 @@ fn stay(ledger: &mut Ledger, n: u64) {
     for fact in [
         Fact::Serve(tid, seq),
         Fact::Post(seq, 65_536),
-        Fact::XferPost { tid, handle, peer, bytes },
+        Fact::XferPost { tid, handle, peer, bytes, room: None },
         Fact::Flush { tid, ep: 9, request: 0x50a0 },
         Fact::XferRet(tid, handle, 1),
         Fact::FlushDone(0x5000, Some(0)),

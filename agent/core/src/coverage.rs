@@ -85,11 +85,17 @@ pub enum Reason {
     AbiMismatch,
     /// Reading it failed; the agent's log says how.
     ReadFailed,
+    /// Payload may go by a transport that this source does not count. Of
+    /// [`Source::Connections`]: the worker can write into processes of its own node directly
+    /// (`process_vm_writev`, shared memory), past its sockets.
+    OtherTransport,
+    /// The worker marks no queue.
+    NoHook,
 }
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::NotAttached,
         Self::LibraryMissing,
         Self::UnknownBuild,
@@ -102,6 +108,8 @@ impl Reason {
         Self::TableFull,
         Self::AbiMismatch,
         Self::ReadFailed,
+        Self::OtherTransport,
+        Self::NoHook,
     ];
 
     /// The word for it in outputs and captures.
@@ -119,6 +127,8 @@ impl Reason {
             Self::TableFull => "table_full",
             Self::AbiMismatch => "abi_mismatch",
             Self::ReadFailed => "read_failed",
+            Self::OtherTransport => "other_transport",
+            Self::NoHook => "no_hook",
         }
     }
 

@@ -14,6 +14,14 @@ pub struct Worker(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seq(pub u64);
 
+impl Seq {
+    /// No stay: of what is said about a node.
+    pub const NODE: Self = Self(u64::MAX);
+    /// Stays that no table numbers begin here: those of a worker without the hook. A table never
+    /// gets there.
+    pub const UNHOOKED: Self = Self(1 << 63);
+}
+
 /// The engine's id of a request's transfer. Any value is a real room, and a worker can see the
 /// same room twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -149,6 +157,22 @@ impl Meter {
     }
 }
 
+/// How many requests an engine says that it has in work, by stage: for an engine whose rooms are
+/// not seen. Stages that it does not state are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// In a batch.
+    pub running: u64,
+    /// Prefill: waiting for their peers to answer.
+    pub bootstrap: u64,
+    /// Prefill: in the inflight queue.
+    pub inflight: u64,
+    /// Decode: waiting for memory.
+    pub prealloc: u64,
+    /// Decode: waiting for their bytes.
+    pub transfer: u64,
+}
+
 /// Whether a far process lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Life {
@@ -167,6 +191,9 @@ pub enum Life {
 pub enum Fact {
     /// A worker was found; its rooms follow as late appends.
     Found,
+    /// The worker marks no queue: its stays are its transfers, or the rooms that their
+    /// notifications name. Said once, right after it was found.
+    Unhooked,
     /// The worker's process ended: all its rooms end with it.
     Ended,
 
@@ -201,6 +228,9 @@ pub enum Fact {
         peer: Option<Peer>,
         /// Bytes of the whole transfer, where the layout is known.
         bytes: Option<u64>,
+        /// The room that the transfer's notification names, and whether it is the room's last
+        /// transfer. Used where the worker is [`Fact::Unhooked`], else ignored.
+        room: Option<(Room, bool)>,
     },
     /// A post returned: NIXL status, 1 in progress, 0 done, negative on error.
     XferRet(Tid, Handle, i32),
@@ -234,6 +264,9 @@ pub enum Fact {
     Life(Peer, Life),
     /// A thread of the worker ended.
     ThreadExit(Tid),
+
+    /// The engine's own count of what it has in work was read.
+    Load(Load),
 
     /// How well a source sees this worker, from now on.
     Cover(Source, Sight),

@@ -125,7 +125,7 @@ impl Ledger {
                 return one((!ok).then_some(seq));
             }
             Fact::Beat => book.beat = book.beat.max(at),
-            Fact::XferPost { tid, handle, peer, bytes } => {
+            Fact::XferPost { tid, handle, peer, bytes, room: _ } => {
                 book.xfer_post(at, tid, handle, peer, bytes);
             }
             Fact::XferRet(tid, handle, status) => {
@@ -181,6 +181,7 @@ impl Ledger {
             room: append.room,
             expected: append.expected,
             peers: append.peers.clone(),
+            tier: Tier::Room,
             late: append.late,
         }));
         let stall_at = at.plus(self.policy.stall);
@@ -301,6 +302,7 @@ impl Ledger {
             worker,
             seq,
             room: account.room,
+            tier: Tier::Room,
             outcome,
             dwell: at.since(account.appended_at),
             bytes,
@@ -389,6 +391,9 @@ fn verdict(
         peers: account.peers.clone(),
         evidence: found.evidence,
         ruled_out: found.ruled_out,
+        head: None,
+        behind: Vec::new(),
+        behind_count: 0,
         coverage: book.coverage.clone(),
     }
 }

@@ -86,7 +86,7 @@ words! {
 words! {
     /// What identity a verdict rests on.
     Tier {
-        /// A room, by the hook.
+        /// A room, by the hook or by a transfer's notification.
         Room = 1, "room";
         /// A transfer by its handle only.
         Transfer = 2, "transfer";
@@ -115,9 +115,9 @@ pub struct Verdict {
     pub at: Nanos,
     /// Whose room.
     pub worker: Worker,
-    /// Which stay.
+    /// Which stay. The tier `node` has none: [`Seq::NODE`].
     pub seq: Seq,
-    /// Which room.
+    /// Which room; the tier `transfer` has none: the handle. The tier `node` neither: 0.
     pub room: Room,
     /// What is so.
     pub finding: Finding,
@@ -139,11 +139,25 @@ pub struct Verdict {
     pub evidence: Vec<Evidence>,
     /// Causes that were considered and what speaks against them.
     pub ruled_out: Vec<(Cause, Evidence)>,
+    /// The stay that this one waits behind: the head of the incident.
+    pub head: Option<Seq>,
+    /// Of a head: rooms that are known to wait behind it, oldest first; at most [`BEHIND_MAX`].
+    pub behind: Vec<Room>,
+    /// Of a head: how many wait behind it in all.
+    pub behind_count: u64,
     /// What could and could not be seen.
     pub coverage: Coverage,
 }
 
+/// Most rooms that a head's verdict names as waiting behind it.
+pub const BEHIND_MAX: usize = 32;
+
 impl Verdict {
+    /// The stay whose trouble this verdict belongs to: the head's, or its own.
+    pub fn incident(&self) -> Seq {
+        self.head.unwrap_or(self.seq)
+    }
+
     /// Whether somebody should be told at once.
     pub const fn is_alert(&self) -> bool {
         is_alert(self.finding, self.cause)
@@ -166,6 +180,8 @@ words! {
         Ended = 2, "ended";
         /// Another finding or cause takes its place.
         Changed = 3, "changed";
+        /// The room that it waited behind is out of its way.
+        Unblocked = 4, "unblocked";
     }
 }
 
@@ -199,6 +215,8 @@ pub struct Dwell {
     pub seq: Seq,
     /// Which room.
     pub room: Room,
+    /// What identity it rests on.
+    pub tier: Tier,
     /// How it left.
     pub outcome: Outcome,
     /// How long it was in the queue.
@@ -230,6 +248,8 @@ pub struct Appended {
     pub expected: u64,
     /// The far ends.
     pub peers: Vec<Peer>,
+    /// What identity it rests on.
+    pub tier: Tier,
     /// The room was already open when the agent came.
     pub late: bool,
 }

@@ -45,7 +45,12 @@ fn handles_and_threads_that_never_end_do_not_add_up() {
         let tid = Tid(u32::try_from(n).unwrap());
         observe(&mut ledger, n, 0, Fact::Serve(tid, Seq(1)));
         let (peer, bytes) = (Some(Peer(1)), Some(1));
-        observe(&mut ledger, n, 0, Fact::XferPost { tid, handle: Handle(n), peer, bytes });
+        observe(
+            &mut ledger,
+            n,
+            0,
+            Fact::XferPost { tid, handle: Handle(n), peer, bytes, room: None },
+        );
         observe(&mut ledger, n, 0, Fact::Flush { tid, ep: 1, request: n << 8 });
     }
     let kept = ledger.kept();

@@ -91,6 +91,7 @@ impl Agent {
             handle: Handle(post.handle),
             peer,
             bytes: known.then_some(post.bytes),
+            room: None,
         };
         let worker = self.tell_wire(post.head.tgid, tid, at, fact);
         if let (Some(worker), Some(peer)) = (worker, peer) {

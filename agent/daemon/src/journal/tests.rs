@@ -30,6 +30,7 @@ fn appended(seq: u64) -> Appended {
         room: Room(seq * 10),
         expected: 5,
         peers: vec![Peer(0)],
+        tier: inflightd_core::verdict::Tier::Room,
         late: false,
     }
 }
@@ -50,6 +51,9 @@ fn verdict(seq: u64) -> Verdict {
         peers: Vec::new(),
         evidence: Vec::new(),
         ruled_out: Vec::new(),
+        head: None,
+        behind: Vec::new(),
+        behind_count: 0,
         coverage: Coverage::default(),
     }
 }

@@ -57,9 +57,18 @@ pub struct Line {
     /// How sure, 0 to 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confidence: Option<f64>,
-    /// What identity the verdict rests on.
+    /// What identity it rests on: `room`, `transfer` or `node`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tier: Option<&'static str>,
+    /// The trouble that the verdict belongs to: the `id` of the stay that is at its head.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub incident: Option<String>,
+    /// Of a head: rooms that are known to wait behind it, oldest first; at most 32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind: Option<Vec<u64>>,
+    /// Of a head: how many wait behind it in all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub behind_count: Option<u64>,
     /// Seconds in the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dwell_s: Option<f64>,

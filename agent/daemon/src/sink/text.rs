@@ -38,7 +38,7 @@ fn verdict(line: &Line) -> String {
     let evidence: Vec<&str> =
         line.evidence.iter().flatten().map(|evidence| evidence.text.as_str()).collect();
     format!(
-        "{:<36}  {}{}  in the queue {}, {}, still for {}: {}{}",
+        "{:<36}  {}{}  in the queue {}, {}, still for {}: {}{}{}",
         what(line),
         worker(line),
         to(line.peers.as_deref()),
@@ -46,6 +46,7 @@ fn verdict(line: &Line) -> String {
         amounts(line),
         seconds(line.since_progress_s),
         evidence.join("; "),
+        behind(line),
         rid(line),
     )
 }
@@ -54,6 +55,7 @@ fn clear(line: &Line) -> String {
     let why = match line.why {
         Some("progress") => "bytes move again",
         Some("ended") => "the room left the queue",
+        Some("unblocked") => "nothing is before it any more",
         _ => "another finding takes its place",
     };
     format!("{:<36}  {}  over: {why}", what(line), worker(line))
@@ -125,6 +127,19 @@ fn to(peers: Option<&[PeerField]>) -> String {
             format!(" to {}", names.join(", "))
         }
     }
+}
+
+/// The rooms that wait behind this one, the first few by name.
+fn behind(line: &Line) -> String {
+    const NAMED: usize = 8;
+    let (Some(rooms), Some(count)) = (&line.behind, line.behind_count) else {
+        return String::new();
+    };
+    let named: Vec<_> = rooms.iter().take(NAMED).map(u64::to_string).collect();
+    let more = if count > named.len() as u64 { ", …" } else { "" };
+    let waits = if count == 1 { "waits" } else { "wait" };
+    let rooms = words::counted(count, "room");
+    format!("; {rooms} {waits} behind it: {}{more}", named.join(", "))
 }
 
 fn rid(line: &Line) -> String {
@@ -201,6 +216,16 @@ mod tests {
              decode-0 (pid 8)  in the queue 31.0 s, 1.0 KiB of 4.0 KiB arrived, still for \
              30.0 s: decode-0 (pid 8) is stopped  rid rid-50"
         );
+    }
+
+    #[test]
+    fn a_head_names_who_waits_behind_it() {
+        let head =
+            Line { behind: Some((1..=32).collect()), behind_count: Some(40), ..line("verdict") };
+        let text = render(&head);
+        assert!(text.contains("; 40 rooms wait behind it: 1, 2, 3, 4, 5, 6, 7, 8, …"), "{text}");
+        let one = Line { behind: Some(vec![9]), behind_count: Some(1), ..line("verdict") };
+        assert!(render(&one).contains("; 1 room waits behind it: 9  rid"), "{}", render(&one));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From what the ledger says to lines.
 
 use inflightd_core::fact::{Outcome, Peer, Seq, Worker};
-use inflightd_core::verdict::{Appended, Bytes, Clear, Dwell, Verdict};
+use inflightd_core::verdict::{Appended, Bytes, Clear, Dwell, Tier, Verdict};
 use inflightd_core::{Coverage, Evidence, Output, Sight};
 
 use super::line::{
@@ -53,6 +53,7 @@ impl Writer<'_> {
             id: self.room_id(append.worker, append.seq),
             room: Some(append.room.0),
             late: Some(append.late),
+            tier: Some(append.tier.name()),
             peers: Some(self.peers(&append.peers)),
             bytes: Some(BytesField::from(Bytes { expected: append.expected, ..Bytes::default() })),
             ..self.of(append.worker, append.seq)
@@ -68,16 +69,21 @@ impl Writer<'_> {
             cause: cause.name(),
             because: self.evidence(because),
         });
+        let is_head = verdict.behind_count > 0;
+        let of_a_room = verdict.tier != Tier::Node;
         Line {
             time: self.clock.wall(verdict.at).to_string(),
             kind: "verdict",
             id,
             severity: Some(if verdict.is_alert() { "alert" } else { "info" }),
-            room: Some(verdict.room.0),
+            room: of_a_room.then_some(verdict.room.0),
             finding: Some(verdict.finding.name()),
             cause: Some(Some(verdict.cause.name())),
             confidence: Some(f64::from(verdict.confidence) / 100.0),
             tier: Some(verdict.tier.name()),
+            incident: self.room_id(verdict.worker, verdict.incident()),
+            behind: is_head.then(|| verdict.behind.iter().map(|room| room.0).collect()),
+            behind_count: is_head.then_some(verdict.behind_count),
             dwell_s: Some(verdict.dwell.secs_f64()),
             bytes: Some(verdict.bytes.into()),
             since_progress_s: Some(verdict.since_progress.secs_f64()),
@@ -112,6 +118,7 @@ impl Writer<'_> {
             kind: "dwell",
             id: self.room_id(dwell.worker, dwell.seq),
             room: Some(dwell.room.0),
+            tier: Some(dwell.tier.name()),
             outcome: Some(outcome(dwell.outcome)),
             cause: Some(dwell.cause.map(inflightd_core::Cause::name)),
             stalled: Some(dwell.stalled),
