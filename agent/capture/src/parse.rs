@@ -241,6 +241,7 @@ fn append(keys: &Keys<'_>) -> Result<Append, ParseError> {
         peers: peers.ok_or_else(bad)?,
         peers_whole: keys.flag("whole")?,
         late: keys.flag("late")?,
+        patient: keys.find("patient").is_some() && keys.flag("patient")?,
     })
 }
 

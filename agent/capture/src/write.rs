@@ -136,12 +136,14 @@ fn option<T: std::fmt::Display>(to: &mut String, key: &str, value: Option<T>) ->
 }
 
 fn write_append(to: &mut String, append: &Append) -> std::fmt::Result {
-    let Append { seq, room, expected, peers, peers_whole, late } = append;
+    let Append { seq, room, expected, peers, peers_whole, late, patient } = append;
     write!(to, "append seq={} room={} expected={expected} peers=", seq.0, room.0)?;
     for (index, peer) in peers.iter().enumerate() {
         write!(to, "{}{}", if index > 0 { "," } else { "" }, peer.0)?;
     }
-    write!(to, " whole={} late={}", u8::from(*peers_whole), u8::from(*late))
+    write!(to, " whole={} late={}", u8::from(*peers_whole), u8::from(*late))?;
+    // Left out where it is not so: older captures do not know it.
+    if *patient { write!(to, " patient=1") } else { Ok(()) }
 }
 
 fn write_counts(to: &mut String, counts: &Counts) -> std::fmt::Result {

@@ -14,9 +14,9 @@ fn append() -> impl Strategy<Value = Fact> {
         any::<u64>(),
         any::<u64>(),
         prop::collection::vec(any::<u32>(), 0..6),
-        any::<[bool; 2]>(),
+        any::<[bool; 3]>(),
     )
-        .prop_map(|(seq, room, expected, peers, [peers_whole, late])| {
+        .prop_map(|(seq, room, expected, peers, [peers_whole, late, patient])| {
             let peers = peers.into_iter().map(Peer).collect();
             Fact::Append(Append {
                 seq: Seq(seq),
@@ -25,6 +25,7 @@ fn append() -> impl Strategy<Value = Fact> {
                 peers,
                 peers_whole,
                 late,
+                patient,
             })
         })
 }

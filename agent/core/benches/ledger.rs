@@ -24,6 +24,7 @@ fn append(seq: u64) -> Fact {
         peers: vec![Peer(u32::try_from(seq % 64).unwrap_or(0))],
         peers_whole: true,
         late: false,
+        patient: false,
     })
 }
 

@@ -66,6 +66,7 @@ pub(crate) struct Standing {
 }
 
 /// One stay of one room in one worker's queue.
+#[expect(clippy::struct_excessive_bools, reason = "each says another thing about the room")]
 #[derive(Clone, Debug)]
 pub(crate) struct Account {
     pub(crate) seq: Seq,
@@ -74,6 +75,7 @@ pub(crate) struct Account {
     /// When the agent came, for a room that was open before.
     pub(crate) late_at: Option<Nanos>,
     pub(crate) expected: u64,
+    pub(crate) patient: bool,
     pub(crate) peers: Vec<Peer>,
     pub(crate) peers_whole: bool,
     /// What the table and the marks say, whichever is further.
@@ -111,6 +113,7 @@ impl Account {
             appended_at: at,
             late_at: append.late.then_some(seen_at),
             expected: append.expected,
+            patient: append.patient,
             peers: append.peers.clone(),
             peers_whole: append.peers_whole,
             counts: Counts::default(),
@@ -140,6 +143,7 @@ impl Account {
         if self.peers.len() < append.peers.len() {
             self.peers.clone_from(&append.peers);
             self.peers_whole = append.peers_whole;
+            self.patient = append.patient;
         }
         self.expected = self.expected.max(append.expected);
     }

@@ -65,6 +65,8 @@ pub struct Append {
     pub peers_whole: bool,
     /// The room was already open when the agent came: what happened before was not seen.
     pub late: bool,
+    /// Its far ends end a silent transfer themselves, so that a stall is told later.
+    pub patient: bool,
 }
 
 /// What the shared table says about an open room. Counts are cumulative.

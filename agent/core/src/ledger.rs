@@ -15,6 +15,8 @@ use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::verdict::{Appended, Clear, ClearReason, Dwell, Output, Tier, Verdict};
 
+mod agenda;
+
 /// Most workers at a time; facts of further ones are counted as misfits.
 pub const WORKERS_MAX: usize = 1024;
 
@@ -184,7 +186,7 @@ impl Ledger {
             tier: Tier::Room,
             late: append.late,
         }));
-        let stall_at = at.plus(self.policy.stall);
+        let stall_at = at.plus(self.policy.of_room(append.patient).stall);
         // What was open before may be past its deadline; its facts follow, so not at once.
         self.schedule(worker, append.seq, stall_at.max(now.plus(judge::LOOK_AGAIN)));
     }
@@ -226,8 +228,9 @@ impl Ledger {
         let Some(account) = book.accounts.get(&seq) else {
             return;
         };
-        let case = book.case(account, &self.policy);
-        let next = match judge::judge(&case, &self.policy, now) {
+        let policy = self.policy.of_room(account.patient);
+        let case = book.case(account, &policy);
+        let next = match judge::judge(&case, &policy, now) {
             Judgement::Quiet(until) => {
                 let moved = |standing: &Standing| account.last_progress > standing.at;
                 if account.standing.as_ref().is_some_and(moved) {
@@ -286,9 +289,10 @@ impl Ledger {
             book.misfits += 1;
             return;
         };
-        let known = book.case(account, &self.policy);
+        let policy = self.policy.of_room(account.patient);
+        let known = book.case(account, &policy);
         let failed = outcome == Outcome::Failed;
-        let why = failed.then(|| judge::cause_of_failure(&known, &self.policy, at)).flatten();
+        let why = failed.then(|| judge::cause_of_failure(&known, &policy, at)).flatten();
         let (cause, evidence) = why.unzip();
         let evidence = evidence.unwrap_or_default();
         let mut bytes = known.bytes;

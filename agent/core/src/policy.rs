@@ -9,6 +9,9 @@ pub struct Policy {
     pub suspect: Nanos,
     /// No progress for so long: a stall.
     pub stall: Nanos,
+    /// The same for rooms whose far ends end a silent transfer themselves, but later: Mooncake
+    /// sessions do after 30 s.
+    pub stall_mooncake: Nanos,
     /// In the queue for so long although bytes move: said, not alarmed.
     pub max_dwell: Nanos,
     /// How long the engine has to end a room by itself after hard evidence (peer gone, endpoint
@@ -38,6 +41,7 @@ impl Policy {
     pub const DEFAULT: Self = Self {
         suspect: Nanos::from_secs(5),
         stall: Nanos::from_secs(30),
+        stall_mooncake: Nanos::from_secs(35),
         max_dwell: Nanos::from_secs(600),
         hard_grace: Nanos::from_millis(600),
         beat_fresh: Nanos::from_secs(5),
@@ -49,6 +53,15 @@ impl Policy {
         setup_bytes: 4096,
         setup_answer: 128,
     };
+
+    /// The policy for one room: `patient` ones have the longer stall.
+    #[must_use]
+    pub const fn of_room(mut self, patient: bool) -> Self {
+        if patient {
+            self.stall = self.stall_mooncake;
+        }
+        self
+    }
 }
 
 impl Default for Policy {

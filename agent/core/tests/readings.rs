@@ -15,6 +15,7 @@ fn posted() -> Ledger {
         peers: vec![Peer(1)],
         peers_whole: true,
         late: false,
+        patient: false,
     };
     for fact in [Fact::Append(append), Fact::Post(Seq(1), 10)] {
         ledger.observe(&Event { at: POSTED, worker: WORKER, fact });

@@ -30,12 +30,14 @@ pub enum Command {
     Run(Run),
     /// Judge a capture again: the same lines as the agent printed when it was made.
     Replay(Replay),
+    /// Check a configuration file: all its errors at once, or the configuration in force.
+    CheckConfig(CheckConfig),
 }
 
 /// `inflightd run`.
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// Configuration file (TOML).
+    /// Configuration file (TOML) [default: /etc/inflightd/inflightd.toml, where it is there].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// One JSON object a line on standard output, instead of text for people.
@@ -44,6 +46,20 @@ pub struct Run {
     /// Watch this process; may be given several times. Without it all workers are found.
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
+    /// Values that go before those of environment and file.
+    #[command(flatten)]
+    pub flags: Flags,
+    /// Record everything that the judge is given, for `inflightd replay`.
+    #[arg(long, value_name = "FILE")]
+    pub capture: Option<PathBuf>,
+    /// Log level on standard error: error, warn, info, debug or trace.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
+    pub log: tracing::Level,
+}
+
+/// Flags that set a value of the configuration.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Flags {
     /// No progress for so long makes a suspect, in seconds [default: 5, or half the stall].
     #[arg(long, value_name = "SECONDS", allow_hyphen_values = true)]
     pub suspect: Option<String>,
@@ -54,12 +70,23 @@ pub struct Run {
     /// [default: /run/inflightd].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// Record everything that the judge is given, for `inflightd replay`.
-    #[arg(long, value_name = "FILE")]
-    pub capture: Option<PathBuf>,
-    /// Log level on standard error: error, warn, info, debug or trace.
-    #[arg(long, value_name = "LEVEL", default_value = "info")]
-    pub log: tracing::Level,
+    /// Address of metrics and health, such as `127.0.0.1:9464`, or `off`.
+    #[arg(long, value_name = "ADDR|off")]
+    pub listen: Option<String>,
+    /// Send spans, logs and metrics to this OTLP endpoint, such as `http://127.0.0.1:4317`.
+    #[arg(long, value_name = "ENDPOINT")]
+    pub otlp: Option<String>,
+}
+
+/// `inflightd check-config`.
+#[derive(Debug, clap::Args)]
+pub struct CheckConfig {
+    /// The file to check.
+    #[arg(required_unless_present = "schema")]
+    pub file: Option<PathBuf>,
+    /// Print the JSON schema of the file instead.
+    #[arg(long)]
+    pub schema: bool,
 }
 
 /// `inflightd replay`.

@@ -13,6 +13,7 @@
 //! only [`telemetry`] knows OpenTelemetry.
 
 pub mod agent;
+pub mod check_config;
 pub mod cli;
 pub mod clock;
 pub mod config;

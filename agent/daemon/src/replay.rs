@@ -54,7 +54,7 @@ impl Replay {
         };
         if line.starts_with('#') {
             match comment(line).map_err(|error| bad(&error))? {
-                Comment::Policy(policy) => self.ledger = Ledger::new(policy),
+                Comment::Policy(policy) => self.ledger.set_policy(policy),
                 Comment::Offset(clock) => self.clock = clock,
                 Comment::Name(named) => self.names.restore(named),
                 Comment::Round => self.ask(sink)?,

@@ -38,10 +38,15 @@ impl Tap {
         writeln!(file, "{MAGIC}")?;
         writeln!(file, "# version {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(file, "# command {}", serde_json::to_string(&arguments)?)?;
-        writeln!(file, "# policy {}", serde_json::to_string(&PolicyLine::from(policy))?)?;
         let mut tap = Self { file };
+        tap.policy(policy)?;
         tap.offset(clock)?;
         Ok(tap)
+    }
+
+    /// The deadlines from now on.
+    pub fn policy(&mut self, policy: &Policy) -> io::Result<()> {
+        writeln!(self.file, "# policy {}", serde_json::to_string(&PolicyLine::from(policy))?)
     }
 
     /// The offset from monotonic to wall time from now on.
@@ -73,7 +78,7 @@ impl Tap {
 /// A line of a capture that is no input.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Comment {
-    /// Deadlines of the ledger.
+    /// Deadlines of the ledger from here on.
     Policy(Policy),
     /// Monotonic to wall time from here on.
     Offset(Clock),
@@ -103,6 +108,9 @@ pub fn comment(line: &str) -> Result<Comment, serde_json::Error> {
 struct PolicyLine {
     suspect: u64,
     stall: u64,
+    /// Captures of the first release have none, and no room that it is for.
+    #[serde(default)]
+    stall_mooncake: Option<u64>,
     max_dwell: u64,
     hard_grace: u64,
     beat_fresh: u64,
@@ -121,6 +129,7 @@ impl From<&Policy> for PolicyLine {
         let Policy {
             suspect,
             stall,
+            stall_mooncake,
             max_dwell,
             hard_grace,
             beat_fresh,
@@ -135,6 +144,7 @@ impl From<&Policy> for PolicyLine {
         Self {
             suspect: suspect.0,
             stall: stall.0,
+            stall_mooncake: Some(stall_mooncake.0),
             max_dwell: max_dwell.0,
             hard_grace: hard_grace.0,
             beat_fresh: beat_fresh.0,
@@ -154,6 +164,7 @@ impl From<PolicyLine> for Policy {
         Self {
             suspect: Nanos(line.suspect),
             stall: Nanos(line.stall),
+            stall_mooncake: line.stall_mooncake.map_or(Self::DEFAULT.stall_mooncake, Nanos),
             max_dwell: Nanos(line.max_dwell),
             hard_grace: Nanos(line.hard_grace),
             beat_fresh: Nanos(line.beat_fresh),

@@ -126,6 +126,7 @@ impl World {
             peers: vec![PEER],
             peers_whole: true,
             late: false,
+            patient: false,
         };
         self.push(Way::Reading, story.appended(), Fact::Append(append));
         let Some(posted) = story.posted() else { return };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inflightd_abi::table::{self, EntryView, State, Table};
+use inflightd_abi::table::{self, EntryView, PeerKind, State, Table};
 use inflightd_core::fact::{Append, Counts, Outcome, Peer, Room, Seq, Tid, Worker};
 use inflightd_core::{Event, Fact, Nanos};
 
@@ -84,6 +84,14 @@ struct Newcomer<'a> {
     expected: u64,
     view: Option<&'a EntryView>,
     rid: String,
+}
+
+/// Whether a room goes to Mooncake sessions, which give up a silent transfer themselves.
+fn is_mooncake(view: &EntryView) -> bool {
+    let mut kinds = view.peers.iter().filter(|peer| !peer.value.bytes().is_empty());
+    let first = kinds.next().map(|peer| peer.kind);
+    first == Some(PeerKind::MooncakeSession)
+        && kinds.all(|peer| peer.kind == PeerKind::MooncakeSession)
 }
 
 impl Tracker {
@@ -179,6 +187,7 @@ impl Tracker {
             peers_whole: new.view.is_some() && stated == peers.len() as u64,
             peers,
             late: new.at < self.found_at,
+            patient: new.view.is_some_and(is_mooncake),
         };
         self.tell(out, new.at, Fact::Append(append));
         true

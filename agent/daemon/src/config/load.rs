@@ -1,0 +1,139 @@
+//! Where values come from.
+
+use std::ffi::OsString;
+use std::io::Read as _;
+use std::path::Path;
+
+use super::Config;
+use super::draft::{Draft, nearest};
+use super::lift::lift;
+use super::problem::{ConfigError, Origin, Problem};
+use crate::cli;
+
+/// The file that is read where no other is named, if it is there.
+pub const CONFIG_FILE: &str = "/etc/inflightd/inflightd.toml";
+/// Most bytes of a configuration file.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// Environment variables and their keys.
+const VARIABLES: [(&str, &str); 11] = [
+    ("INFLIGHTD_SUSPECT", "deadlines.suspect"),
+    ("INFLIGHTD_STALL", "deadlines.stall"),
+    ("INFLIGHTD_STALL_MOONCAKE", "deadlines.stall_mooncake"),
+    ("INFLIGHTD_MAX_DWELL", "deadlines.max_dwell"),
+    ("INFLIGHTD_HARD_GRACE", "deadlines.hard_grace"),
+    ("INFLIGHTD_BEAT_FRESH", "deadlines.beat_fresh"),
+    ("INFLIGHTD_SCHEDULER_WEDGED", "deadlines.scheduler_wedged"),
+    ("INFLIGHTD_SETUP_GRACE", "deadlines.setup_grace"),
+    ("INFLIGHTD_STATE_DIR", "state_dir"),
+    ("INFLIGHTD_LISTEN", "http.listen"),
+    ("INFLIGHTD_OTLP", "otlp.endpoint"),
+];
+
+/// OpenTelemetry's own variable. It is often set for a whole cluster, so file and flag go before.
+const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+
+/// Environment variables, as `std::env::vars_os` gives them.
+pub type Environment = Vec<(OsString, OsString)>;
+
+impl Config {
+    /// The configuration of `inflightd run` with these arguments, in this process's environment.
+    pub fn load(run: &cli::Run) -> Result<Self, ConfigError> {
+        let fallback = Path::new(CONFIG_FILE);
+        let path = run.config.clone().or_else(|| fallback.exists().then(|| fallback.to_owned()));
+        Self::assemble(path.as_deref(), &std::env::vars_os().collect(), &run.flags)
+    }
+
+    /// The configuration that a file gives, in this process's environment and without flags.
+    pub fn check(path: &Path) -> Result<Self, ConfigError> {
+        Self::assemble(Some(path), &std::env::vars_os().collect(), &cli::Flags::default())
+    }
+
+    pub(super) fn assemble(
+        path: Option<&Path>,
+        environment: &Environment,
+        flags: &cli::Flags,
+    ) -> Result<Self, ConfigError> {
+        let mut draft = Draft::new();
+        if let Some(path) = path {
+            draft.take_file(path, &read(path)?);
+        }
+        let warnings = take_environment(&mut draft, environment);
+        take_flags(&mut draft, flags);
+        lift(draft, warnings)
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let bad = |text: String| {
+        let origin = Origin::File { path: path.to_owned(), line: 0, column: 0 };
+        ConfigError(vec![Problem { origin, key: String::new(), value: None, text }])
+    };
+    let file = std::fs::File::open(path)
+        .map_err(|error| bad(format!("cannot be opened: {error}; see --config")))?;
+    let mut bytes = Vec::new();
+    file.take(BYTES_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| bad(format!("cannot be read: {error}; see --config")))?;
+    if bytes.len() as u64 > BYTES_MAX {
+        return Err(bad(format!("has more than {BYTES_MAX} bytes: is it a configuration?")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        bad(format!("is no text: byte {at} is not UTF-8; write it as TOML"))
+    })
+}
+
+fn take_environment(draft: &mut Draft, environment: &Environment) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let value = |name: &str| {
+        let found = environment.iter().find(|(key, _)| key == name);
+        found.map(|(_, value)| value.to_string_lossy().into_owned())
+    };
+    if let Some(text) = value(OTEL_ENDPOINT).filter(|text| !text.is_empty())
+        && !draft.origins.contains_key("otlp.endpoint")
+        && !draft.bad.contains("otlp.endpoint")
+    {
+        draft.take_text("otlp.endpoint", &text, Origin::Env(OTEL_ENDPOINT));
+    }
+    for (name, key) in VARIABLES {
+        if let Some(text) = value(name) {
+            draft.take_text(key, &text, Origin::Env(name));
+        }
+    }
+    // Not an error: Kubernetes makes variables of the names of services.
+    for name in environment.iter().filter_map(|(name, _)| name.to_str()) {
+        let known = || VARIABLES.iter().map(|(name, _)| *name);
+        if name.starts_with("INFLIGHTD_")
+            && known().all(|known| known != name)
+            && let Some(near) = near_variable(name)
+        {
+            warnings.push(format!("environment {name} is not read; did you mean {near}?"));
+        }
+    }
+    warnings
+}
+
+/// The variable that was probably meant. The common beginning says nothing.
+fn near_variable(name: &str) -> Option<String> {
+    let rest = |name: &str| name.trim_start_matches("INFLIGHTD_").to_lowercase();
+    let known: Vec<String> = VARIABLES.iter().map(|(name, _)| rest(name)).collect();
+    let near = nearest(&rest(name), known.iter().map(String::as_str))?;
+    Some(format!("INFLIGHTD_{}", near.to_uppercase()))
+}
+
+fn take_flags(draft: &mut Draft, given: &cli::Flags) {
+    let state_dir = given.state_dir.as_ref().map(|path| path.to_string_lossy().into_owned());
+    let flags = [
+        ("--suspect", "deadlines.suspect", &given.suspect),
+        ("--stall", "deadlines.stall", &given.stall),
+        ("--state-dir", "state_dir", &state_dir),
+        ("--listen", "http.listen", &given.listen),
+        ("--otlp", "otlp.endpoint", &given.otlp),
+    ];
+    for (flag, key, value) in flags {
+        if let Some(text) = value {
+            draft.take_text(key, text, Origin::Flag(flag));
+        }
+    }
+}

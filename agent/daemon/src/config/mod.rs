@@ -1,0 +1,120 @@
+//! The configuration: file, environment and flags, checked all at once and lifted to a typed
+//! [`Config`].
+//!
+//! A flag goes before the environment, that before the file, that before the default. What a key
+//! is called, takes and defaults to stands in `file.rs` only; the core's policy has the
+//! deadlines' defaults.
+
+mod draft;
+mod file;
+mod headers;
+mod lift;
+mod load;
+mod problem;
+mod schema;
+mod show;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use inflightd_core::Policy;
+
+pub use file::{Lines, Protocol};
+pub use headers::read_headers;
+pub use load::{CONFIG_FILE, Environment};
+pub use problem::{ConfigError, Origin, Problem};
+pub use schema::{schema, schema_text};
+pub use show::Setting;
+
+/// The configuration, valid by construction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Deadlines.
+    pub policy: Policy,
+    /// Where told verdicts are kept, and the agent's socket.
+    pub state_dir: PathBuf,
+    /// Whether probes are used; without them only tables and meters are read.
+    pub probes: bool,
+    /// What goes to standard output.
+    pub output: Output,
+    /// Export by OTLP; `None`: off.
+    pub otlp: Option<Otlp>,
+    /// The agent's listener.
+    pub http: Http,
+    /// Every value in force and where it comes from, for people and for `/agent`.
+    pub settings: Vec<Setting>,
+    /// What looks like a mistake and is none for certain.
+    pub warnings: Vec<String>,
+}
+
+/// What goes to standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Which lines.
+    pub lines: Lines,
+    /// Most lines about healthy rooms for each worker in a second; 0: no limit.
+    pub healthy_rate: u32,
+    /// So many of them may come at once.
+    pub healthy_burst: u32,
+}
+
+/// Export by OTLP.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Otlp {
+    /// `http://` or `https://` with host and port.
+    pub endpoint: String,
+    /// How it is carried.
+    pub protocol: Protocol,
+    /// Headers to send, one a line; [`read_headers`] reads it. It could be read when the
+    /// configuration was loaded.
+    pub headers_file: Option<PathBuf>,
+    /// Certificates (PEM) that the collector's is checked against.
+    pub ca_file: Option<PathBuf>,
+    /// The agent's own certificate and key (PEM).
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// How long one request may take.
+    pub timeout: Duration,
+    /// Whether spans are sent.
+    pub traces: bool,
+    /// Whether logs are sent.
+    pub logs: bool,
+    /// Whether metrics are sent.
+    pub metrics: bool,
+    /// How often metrics are sent.
+    pub metrics_every: Duration,
+    /// The share of healthy dwells that become spans, 0 to 1.
+    pub healthy_share: f64,
+    /// Most spans, and most logs, that wait to be sent.
+    pub queue: usize,
+}
+
+/// The agent's listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Http {
+    /// Where it listens; `None`: only on the socket in the state directory.
+    pub listen: Option<SocketAddr>,
+    /// Somebody asked for this very address. Where nobody did, a port that is taken is no reason
+    /// not to run.
+    pub asked: bool,
+}
+
+impl Config {
+    /// The value and origin of a key, by its path.
+    pub fn setting(&self, key: &str) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.key == key)
+    }
+
+    /// Keys in which `new` differs and that only a restart can change.
+    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("state_dir", self.state_dir != new.state_dir),
+            ("probes", self.probes != new.probes),
+            ("http.listen", self.http.listen != new.http.listen),
+        ];
+        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;
