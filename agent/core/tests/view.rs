@@ -21,6 +21,7 @@ fn append(seq: u64) -> Fact {
         peers: vec![Peer(1)],
         peers_whole: true,
         late: false,
+        patient: false,
     })
 }
 
