@@ -1,12 +1,14 @@
 """One end of the pair: a NIXL agent on UCX over loopback TCP and its registered memory."""
 
+import ctypes
 import logging
 import os
 
 # With UCX's default transports a frozen peer on the same host does not stall a
 # write (process_vm_writev needs no peer), so the transport is fixed before UCX loads.
-os.environ["UCX_TLS"] = "tcp,self"
-os.environ["UCX_NET_DEVICES"] = "lo"
+# The runner states others for the cases that are about that, or about another network.
+os.environ.setdefault("UCX_TLS", "tcp,self")
+os.environ.setdefault("UCX_NET_DEVICES", "lo")
 os.environ.setdefault("UCX_LOG_LEVEL", "error")
 os.environ.setdefault("NIXL_LOG_LEVEL", "ERROR")
 
@@ -62,6 +64,16 @@ def open_hook(role, name, bare):
     from inflightd_hook import open_worker
 
     return open_worker(role, "demo", "1", ranks={"tp": (0, 1)}, identities=[("nixl_agent", name)])
+
+
+def spoil_table():
+    """State an ABI version that no agent knows in this process's table, which the agent then
+    cannot read, as with a hook that is newer than the agent."""
+    abi_version_word = 1
+    with open("/proc/self/maps") as maps:
+        (line,) = [line for line in maps if "/memfd:inflight" in line]
+    start = int(line.split("-")[0], 16)
+    ctypes.c_uint64.from_address(start + 8 * abi_version_word).value = 999
 
 
 class Silent:

@@ -7,96 +7,94 @@ removes what has ended. Transfers run on the shard threads of `transfer.py`.
 
 import argparse
 import base64
-import math
 import os
 import queue
-import threading
+import time
 
 from lines import commands, die_with_runner, say, serve
-from node import Node, open_hook
+from node import Node, open_hook, spoil_table
+from rooms import FAULTS, Filler, Peer, Room, burst, in_background
 from transfer import Shard
 
-FAULTS = {None, "never_post", "drop_status", "never_read"}
 POLL = 0.005
-
-
-class Peer:
-    """A decode this prefill can write to."""
-
-    def __init__(self, name, address, size):
-        self.name = name
-        self.address = address
-        self.size = size
-
-
-class Room:
-    """One request's transfer, from append to removal."""
-
-    def __init__(self, room, peer, size, chunk, page, offset, pace, fault):
-        self.room = room
-        self.peer = peer
-        self.size = size
-        self.page = page
-        self.offset = offset
-        self.pace = pace
-        self.fault = fault
-        self.kept = []
-        self.seq = 0
-        self.status = "transferring"
-        self._chunk = chunk
-        self._left = self.chunks()
-
-    def chunks(self):
-        """How many chunks the room is sent in."""
-        return max(1, math.ceil(self.size / self._chunk))
-
-    def chunk(self, index):
-        """(offset, bytes) of one chunk."""
-        start = index * self._chunk
-        return self.offset + start, min(self._chunk, self.size - start)
-
-    def chunk_done(self):
-        """One shard serves all chunks of a room, so nothing else counts here."""
-        self._left -= 1
-        if self._left == 0:
-            self.status = "success"
 
 
 class Prefill:
     """The scheduler and the commands of the prefill side."""
 
-    def __init__(self, name, size, shards, bare):
-        self.node = Node(name, size, filled=True)
-        self.hook = open_hook("prefill", name, bare)
+    def __init__(self, args):
+        self.node = Node(args.name, args.memory, filled=True)
+        self.hooks = [open_hook("prefill", args.name, args.bare) for _ in range(args.workers)]
+        if args.spoil_table:
+            spoil_table()
         self.peers = {}
         self.inflight = []
-        self.shards = [Shard(i, self.node, self.hook) for i in range(shards)]
-        say("ready", name=name, pid=os.getpid(), size=size)
+        self.coming = []
+        self.fillers = []
+        self.shards = [Shard(i, self.node, args.notify) for i in range(args.shards)]
+        say("ready", name=args.name, pid=os.getpid(), size=args.memory)
 
-    def peer(self, name, metadata, address, size):
-        """Load a decode's metadata."""
+    def peer(self, name, metadata, address, size, renew=False):
+        """Load a decode's metadata; `renew` forgets what was known under its name before."""
+        if renew:
+            self.node.agent.remove_remote_agent(name)
         self.node.agent.add_remote_agent(base64.b64decode(metadata))
         self.peers[name] = Peer(name, address, size)
         say("peered", name=name)
 
-    def append(self, room, to, bytes, chunk=0, page=65536, offset=0, shard=0, pace=0.0, fault=None):
+    def append(
+        self,
+        room,
+        to,
+        bytes,
+        chunk=0,
+        page=65536,
+        offset=0,
+        shard=0,
+        pace=0.0,
+        fault=None,
+        prefill=0.0,
+    ):
         """A request enters the inflight queue; `chunk` 0 means one chunk, `pace` is seconds
-        before each chunk."""
+        before each chunk, `prefill` seconds of computing from its coming to its append."""
         peer = self.peers[to]
         if fault not in FAULTS:
             raise ValueError(f"unknown fault {fault!r}")
         if offset + bytes > min(peer.size, self.node.size):
             raise ValueError(f"room {room} does not fit: {offset} + {bytes} bytes")
-        entry = Room(room, peer, bytes, chunk or bytes, page, offset, pace, fault)
-        entry.seq = self.hook.append(
-            room, f"rid-{room}", peers=[("nixl_agent", to)], expected_bytes=bytes
+        entry = Room(room, peer, bytes, chunk or bytes, page, offset, pace, fault, self.hooks[0])
+        shard = self.shards[shard % len(self.shards)]
+        if prefill:
+            # Made while the prompt is computed, as an engine does that knows its pages early.
+            entry.prepared = [shard.handle(entry, *entry.chunk(i)) for i in range(entry.chunks())]
+        self.coming.append((time.monotonic() + prefill, entry, shard))
+        self.enter()
+
+    def enter(self):
+        """Append what has been computed."""
+        now = time.monotonic()
+        for due in [due for due in self.coming if due[0] <= now]:
+            self.coming.remove(due)
+            self._enter(*due[1:])
+
+    def _enter(self, entry, shard):
+        for old in [e for e in self.inflight if e.room == entry.room]:
+            # The hook lets an open room of the same number leave.
+            old.status = "superseded"
+            self.leave(old)
+        entry.seq = entry.hook.append(
+            entry.room,
+            f"rid-{entry.room}",
+            peers=[("nixl_agent", entry.peer.name)],
+            expected_bytes=entry.size,
         )
         self.inflight.append(entry)
-        say("appended", room=room, seq=entry.seq, bytes=bytes)
-        if fault != "never_post":
-            queue_of = self.shards[shard % len(self.shards)].chunks
+        say("appended", room=entry.room, seq=entry.seq, bytes=entry.size)
+        if entry.fault == "parked":
+            entry.hook.phase(entry.seq, "parked")
+        elif entry.fault != "never_post":
             for index in range(entry.chunks()):
-                queue_of.put((entry, index))
+                shard.chunks.put((entry, index))
 
     def abort(self, room):
         """The client gave up: the room leaves the queue as aborted."""
@@ -104,27 +102,61 @@ class Prefill:
             if entry.room == room:
                 entry.status = "aborted"
 
+    def fill(self, first, rooms, keep, to, worker=0):
+        """Keep so many rooms open on paper, none for longer than `keep` seconds."""
+        self.fillers.append(Filler(self.hooks[worker], to, first, rooms, keep))
+        say("filled")
+
+    def burst(self, room, marks):
+        """So many queue marks on an open room, all at once."""
+        entry = next(e for e in self.inflight if e.room == room)
+        burst(entry.hook, entry.seq, marks)
+        say("burst", room=room)
+
+    def forward(self, seconds):
+        """One long forward pass: the scheduler neither polls its queue nor beats."""
+        say("forward")
+        time.sleep(seconds)
+
+    def leave(self, entry):
+        """A room is no longer in the queue."""
+        self.inflight.remove(entry)
+        say("removed", room=entry.room, seq=entry.seq, outcome=entry.status)
+
     def poll(self):
         """One pass over the inflight queue, as the scheduler makes between two batches."""
-        self.hook.beat()
+        for hook in self.hooks:
+            hook.beat()
+        self.enter()
         for entry in [e for e in self.inflight if e.status != "transferring"]:
-            self.hook.remove(entry.seq, entry.status)
-            self.inflight.remove(entry)
-            say("removed", room=entry.room, seq=entry.seq, outcome=entry.status)
+            entry.hook.remove(entry.seq, entry.status)
+            self.leave(entry)
+        for filler in self.fillers:
+            filler.turn(time.monotonic())
 
 
-def main():
-    die_with_runner()
+def arguments():
+    """What the case runner asks for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--memory", type=int, default=256 << 20, help="bytes")
     parser.add_argument("--shards", type=int, default=4, help="transfer worker threads")
+    parser.add_argument("--workers", type=int, default=1, help="queues with a table each")
     parser.add_argument("--bare", action="store_true", help="run without the hook")
-    args = parser.parse_args()
-    prefill = Prefill(args.name, args.memory, args.shards, args.bare)
-    handlers = {"peer": prefill.peer, "append": prefill.append, "abort": prefill.abort}
+    parser.add_argument("--notify", action="store_true", help="a NIXL notification a chunk")
+    parser.add_argument(
+        "--spoil-table", action="store_true", help="state another ABI version in the table"
+    )
+    return parser.parse_args()
+
+
+def main():
+    die_with_runner()
+    prefill = Prefill(arguments())
+    names = ["peer", "append", "abort", "fill", "burst", "forward"]
+    handlers = {name: getattr(prefill, name) for name in names}
     inbox = queue.SimpleQueue()
-    threading.Thread(target=read_commands, args=(inbox,), daemon=True).start()
+    in_background(read_commands, inbox)
     while True:
         try:
             command = inbox.get(timeout=POLL)

@@ -14,52 +14,65 @@ POLL = 0.001
 HELD = 0.05
 
 
+class ThreadDies(BaseException):
+    """What no handler of the worker thread catches."""
+
+
 class Shard:
     """One queue of chunks and the thread that serves it."""
 
-    def __init__(self, index, node, hook):
+    def __init__(self, index, node, notify):
         self.index = index
         self.node = node
-        self.hook = hook
+        self.notify = notify
         self.chunks = queue.SimpleQueue()
         name = f"transfer-{index}"
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
         self.thread.start()
 
     def _run(self):
-        while True:
-            room, index = self.chunks.get()
-            if not self.hook.serve(room.seq):
-                # Held: the chunk is set aside, the shard goes on.
-                threading.Timer(HELD, self.chunks.put, [(room, index)]).start()
-                continue
-            try:
-                self._serve(room, index)
-            except Exception as error:  # noqa: BLE001 - the thread must outlive any transfer
-                self._failed(room, index, error)
-            finally:
-                self.hook.serve_end()
+        try:
+            while True:
+                self._next(*self.chunks.get())
+        except ThreadDies:
+            # The thread is gone, and nobody has said that it no longer serves its room.
+            return
+
+    def _next(self, room, index):
+        if not room.hook.serve(room.seq):
+            # Held: the chunk is set aside, the shard goes on.
+            threading.Timer(HELD, self.chunks.put, [(room, index)]).start()
+            return
+        try:
+            self._serve(room, index)
+        except Exception as error:  # noqa: BLE001 - the thread must outlive any transfer
+            self._failed(room, index, error)
+        room.hook.serve_end()
 
     def _serve(self, room, index):
         if room.status != "transferring":
             return
+        if room.fault == "thread_dies" and index == 1:
+            say("died", room=room.room, thread=threading.get_native_id())
+            raise ThreadDies
         offset, size = room.chunk(index)
         if room.pace:
             time.sleep(room.pace)
-        handle = self._handle(room, offset, size)
-        self.hook.post(room.seq, size)
-        state = self.node.agent.transfer(handle)
-        if index == 0:
-            say("posted", room=room.room, bytes=size)
+        handle = room.prepared.pop(0) if room.prepared else self.handle(room, offset, size)
+        room.hook.post(room.seq, size)
+        # The handle is what an agent without the hook knows the transfer by.
+        say("posting", room=room.room, handle=handle._handle, chunk=index)
+        notice = room.notice(index) if self.notify else b""
+        state = self.node.agent.transfer(handle, notice)
         if room.fault == "never_read":
             # Kept, so that no destructor releases the handle.
             room.kept.append(handle)
             return
-        self._await(room, handle, state)
-        self.hook.done(room.seq, size, True)
+        self._await(handle, state)
+        room.hook.done(room.seq, size, True)
         room.chunk_done()
 
-    def _handle(self, room, offset, size):
+    def handle(self, room, offset, size):
         """A WRITE of one chunk, one descriptor per page, as KV pages are sent."""
         local, remote = [], []
         for at in range(offset, offset + size, room.page):
@@ -74,7 +87,7 @@ class Shard:
             room.peer.name,
         )
 
-    def _await(self, room, handle, state):
+    def _await(self, handle, state):
         agent = self.node.agent
         while state != "DONE":
             if state == "ERR":
@@ -89,5 +102,5 @@ class Shard:
             # The bug this case stands for: the worker knows, the scheduler is never told.
             return
         _, size = room.chunk(index)
-        self.hook.done(room.seq, size, False)
+        room.hook.done(room.seq, size, False)
         room.status = "failed"

@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
 
 use anyhow::{Context as _, Result};
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::file::Agent as Setting;
 use super::record::{Line, Scratch};
@@ -56,15 +57,26 @@ pub(super) struct Agent {
 impl Agent {
     /// Start it, for those processes only where any are named; its lines arrive as messages.
     pub(super) fn start(
+        program: Option<&Path>,
         setting: &Setting,
         pids: &[u32],
+        capture: Option<PathBuf>,
         scratch: &Scratch,
         inbox: Sender<Message>,
     ) -> Result<Self> {
-        let mut command = Command::new(binary());
+        let mut command = program.map_or_else(|| Command::new(binary()), Command::new);
         command.args(["run", "--json"]);
         command.args(["--suspect", &setting.suspect_s.to_string()]);
         command.args(["--stall", &setting.stall_s.to_string()]);
+        if !setting.config.is_empty() {
+            let path = scratch.path("agent.toml");
+            let text = toml::to_string(&setting.config).context("writing the agent's settings")?;
+            fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+            command.arg("--config").arg(path);
+        }
+        if let Some(path) = capture {
+            command.arg("--capture").arg(path);
+        }
         for pid in pids {
             command.args(["--pid", &pid.to_string()]);
         }
@@ -94,6 +106,12 @@ impl Agent {
         let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
         let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
         Some(Usage { at, cpu_s, resident_mib: kib / 1024.0 })
+    }
+
+    /// Send a signal.
+    pub(super) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, signal).with_context(|| format!("sending {signal:?} to the agent"))
     }
 
     /// End it with SIGKILL.

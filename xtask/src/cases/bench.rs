@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn measure(options: &Options, bare: bool, with_agent: bool) -> Result<Sample> {
     let case = case(options, bare);
     let scratch = Scratch::new("bench", 1, None)?;
-    let view = View { live: false, by_pid: true };
+    let view = View { by_pid: true, ..View::default() };
     let mut world = World::start(&case, &scratch, &view)?;
     if with_agent {
         world.start_agent()?;
@@ -101,7 +101,7 @@ fn case(options: &Options, bare: bool) -> Case {
         name: "bench".to_owned(),
         what: String::new(),
         order: 0,
-        agent: Agent { suspect_s: 5.0, stall_s: 30.0, late: true },
+        agent: Agent { suspect_s: 5.0, stall_s: 30.0, late: true, ..Agent::default() },
         pair: Pair { bare, ..Pair::default() },
         beside: Beside {
             every_ms: 0,
@@ -109,6 +109,7 @@ fn case(options: &Options, bare: bool) -> Case {
             chunk: options.chunk,
             at_most: options.rooms,
             at_least: 0,
+            first: 0,
         },
         steps: Vec::new(),
         right: Vec::new(),

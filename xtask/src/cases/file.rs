@@ -6,6 +6,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 
+use super::right::Right;
+use super::step::{Step, family};
 use crate::tree;
 
 /// Where the case files lie.
@@ -47,27 +49,60 @@ pub(super) struct Agent {
     pub(super) stall_s: f64,
     /// Whether it is started by a step rather than before the first one.
     pub(super) late: bool,
+    /// Further settings, given to it as its configuration file.
+    pub(super) config: toml::Table,
+    /// Resident MiB that it may have at the end.
+    pub(super) most_mib: Option<f64>,
 }
 
 impl Default for Agent {
     fn default() -> Self {
-        Self { suspect_s: 1.0, stall_s: 3.0, late: false }
+        Self {
+            suspect_s: 1.0,
+            stall_s: 3.0,
+            late: false,
+            config: toml::Table::new(),
+            most_mib: None,
+        }
     }
 }
 
 /// How the pair is made.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in a case file")]
 pub(super) struct Pair {
     /// MiB of registered memory of each process; no room is larger.
     pub(super) memory_mib: u64,
     /// Without the hook.
     pub(super) bare: bool,
+    /// A NIXL notification with each chunk, by which the room is known without the hook.
+    pub(super) notify: bool,
+    /// UCX chooses the transport: on one host `process_vm_writev`, beside TCP for the rest.
+    pub(super) any_transport: bool,
+    /// The sick decode lives in a network namespace of its own, reached over a pair of veth
+    /// devices.
+    pub(super) apart: bool,
+    /// Bandwidth to the sick decode in Mbit/s, of a pair that lives apart; 0 for all there is.
+    pub(super) mbit: u32,
+    /// The prefill's table states an ABI version that the agent cannot read.
+    pub(super) spoil_table: bool,
+    /// Queues of the prefill, each with a table of its own.
+    pub(super) workers: u32,
 }
 
 impl Default for Pair {
     fn default() -> Self {
-        Self { memory_mib: 256, bare: false }
+        Self {
+            memory_mib: 256,
+            bare: false,
+            notify: false,
+            any_transport: false,
+            apart: false,
+            mbit: 0,
+            spoil_table: false,
+            workers: 1,
+        }
     }
 }
 
@@ -87,154 +122,9 @@ pub(super) struct Beside {
     pub(super) at_most: u64,
     /// With fewer rooms ended, the case is void.
     pub(super) at_least: u64,
-}
-
-/// The processes of a pair that a step can name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Who {
-    /// The decode that faults hit.
-    Sick,
-    /// The decode of the healthy rooms.
-    Well,
-}
-
-impl Who {
-    /// Its NIXL agent's name: of this runner only, for a name that processes of two pairs claim is
-    /// nobody's.
-    pub(super) fn agent(self) -> String {
-        agent_of(self.name())
-    }
-
-    /// Its name in a pair.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Sick => "sick",
-            Self::Well => "well",
-        }
-    }
-}
-
-/// The NIXL agent's name of a process of the pair.
-pub(super) fn agent_of(name: &str) -> String {
-    format!("{name}-{}", std::process::id())
-}
-
-/// One step of a case.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Step {
-    /// A healthy transfer, awaited: it wires the connection up.
-    Transfer { to: Who, bytes: u64 },
-    /// A room enters the queue.
-    Append(Append),
-    /// The decode looks for the room's bytes and, once `after` of them landed, hits itself.
-    Watch { room: String, to: Who, bytes: u64, after: u64, then: Fault },
-    /// Wait until that has happened.
-    Landed { room: String },
-    /// SIGSTOP.
-    Stop { who: Who },
-    /// SIGCONT.
-    Continue { who: Who },
-    /// Start the agent, of a case whose agent is late.
-    StartAgent,
-    /// Kill the agent with SIGKILL at a random moment and start it again, so many times.
-    KillAgent { times: u32, within_ms: u64 },
-    /// Let time pass.
-    Sleep { seconds: f64 },
-    /// Wait until the agent has given the room's verdict, or should have.
-    Verdict { room: String },
-    /// Wait until the agent has taken the room's verdict back, for at most so many seconds.
-    Clear { room: String, within_s: f64 },
-    /// Wait until the pair has removed the room, for at most so many seconds.
-    Removed { room: String, within_s: f64 },
-    /// Wait until all healthy rooms that `at_most` allows have ended.
-    BesideEnded { within_s: f64 },
-}
-
-/// What a decode does to itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Fault {
-    /// SIGSTOP.
-    Stop,
-    /// SIGKILL.
-    Kill,
-}
-
-impl Fault {
-    /// The word of the decode's `watch` command.
-    pub(super) const fn word(self) -> &'static str {
-        match self {
-            Self::Stop => "stop",
-            Self::Kill => "kill",
-        }
-    }
-}
-
-/// A victim room.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Append {
-    /// What the case calls it.
-    pub(super) room: String,
-    /// Its decode.
-    pub(super) to: Who,
-    /// Its size in bytes.
-    pub(super) bytes: u64,
-    /// Bytes of a chunk; 0 for one chunk.
+    /// The number of the first one.
     #[serde(default)]
-    pub(super) chunk: u64,
-    /// Seconds before each chunk.
-    #[serde(default)]
-    pub(super) pace: f64,
-    /// A switch of the pair's scheduler: `never_post`, `drop_status`, `never_read`.
-    pub(super) fault: Option<String>,
-}
-
-/// What is right to say about one room.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Right {
-    /// The room.
-    pub(super) room: String,
-    /// The alert; none when the room must not be alarmed.
-    pub(super) alert: Option<Alert>,
-    /// Why the alert must be taken back, where it must.
-    pub(super) clear: Option<String>,
-    /// How the room must be reported to have ended, where it ends.
-    pub(super) dwell: Option<Dwell>,
-    /// Whether the agent must say that it came after the append.
-    #[serde(default)]
-    pub(super) late: bool,
-}
-
-/// A right alert.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Alert {
-    /// The finding's word.
-    pub(super) finding: String,
-    /// The cause's word.
-    pub(super) cause: String,
-    /// Ids of evidence that must be stated.
-    #[serde(default)]
-    pub(super) states: Vec<String>,
-    /// No sooner than so many seconds after the injection.
-    #[serde(default)]
-    pub(super) earliest_s: f64,
-    /// At most so many seconds after the injection, or after the agent came where it is late.
-    pub(super) within_s: f64,
-}
-
-/// A right ending.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Dwell {
-    /// The outcome's word.
-    pub(super) outcome: String,
-    /// The cause's word, where one is due.
-    pub(super) cause: Option<String>,
+    pub(super) first: u64,
 }
 
 /// Load the named cases, or all, in their order.
@@ -274,22 +164,42 @@ fn parse(name: &str, text: &str) -> Result<Case> {
             _ => None,
         })
         .collect();
-    if let Some(right) = case.right.iter().find(|right| !appended.contains(&right.room.as_str())) {
-        bail!("right.room: no step appends {:?}\nfix: append it or name another room", right.room);
+    for right in &case.right {
+        let named = [Some(&right.room), right.incident.as_ref(), right.behind.as_ref()];
+        if let Some(room) = named.into_iter().flatten().find(|room| !appended.contains(&&***room)) {
+            bail!("right.room: no step appends {room:?}\nfix: append it or name another room");
+        }
+        if right.alert.is_some() && right.info.is_some() {
+            bail!("right: {:?} has an alert and an info\nfix: give one of them", right.room);
+        }
     }
     if let Some(room) = appended.iter().find(|room| case.right_of(room).is_none()) {
         bail!("steps: nothing is said about room {room:?}\nfix: add a [[right]] for it");
     }
+    if let Some(room) = appended.iter().find(|room| room.contains('.')) {
+        bail!("steps: {room:?} has a dot, which is for rooms alike\nfix: use another name");
+    }
     if case.beside.bytes.is_empty() {
         bail!("beside.bytes: empty\nfix: give at least one size");
+    }
+    if !case.pair.apart && case.steps.iter().any(|step| matches!(step, Step::Cut { .. })) {
+        bail!("steps: a pair on one network cannot be cut\nfix: `apart = true` in [pair]");
+    }
+    if !case.pair.apart && case.pair.mbit > 0 {
+        bail!("pair.mbit: a pair on one network is not limited\nfix: `apart = true` in [pair]");
     }
     Ok(case)
 }
 
 impl Case {
+    /// Whether a decode is started while the agent runs.
+    pub(super) fn restarts(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::Restart { .. }))
+    }
+
     /// What is right about a room.
     pub(super) fn right_of(&self, room: &str) -> Option<&Right> {
-        self.right.iter().find(|right| right.room == room)
+        self.right.iter().find(|right| right.room == family(room))
     }
 }
 

@@ -1,19 +1,17 @@
 //! The judge of the agent: a pure function from what is right and what happened to the faults.
 
+mod said;
+mod void;
+
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use serde::Serialize;
 use thiserror::Error;
 
-use super::file::{Alert, Case, Right};
-use super::record::{Line, Record, Seen, Stay};
+use super::file::Case;
+use super::record::{KnownBy, Line, Record, Seen, Stay};
+use super::right::{Alert, Right};
 use crate::clock::Moment;
-
-/// Above this share of a room's bytes landed at the injection, the load had as good as ended.
-const ENDED: f64 = 0.9;
-/// With the runner away for longer, lateness says nothing about the agent.
-const STARVED: Duration = Duration::from_millis(700);
 
 /// Something that is not right.
 #[derive(Clone, Debug, PartialEq, Error, Serialize)]
@@ -31,6 +29,22 @@ pub(super) enum Fault {
     Early { room: String, after_s: f64, earliest_s: f64 },
     #[error("{room}: the evidence does not state {id}")]
     Unstated { room: String, id: String },
+    #[error("{room}: rests on {given}, expected {expected}")]
+    Tier { room: String, given: String, expected: String },
+    #[error("{room}: {given} is said, which is not right")]
+    Said { room: String, given: String },
+    #[error("{room}: belongs to incident {given}, its head to {expected}")]
+    Incident { room: String, given: String, expected: String },
+    #[error("{room}: says that {given} wait behind it, right is {expected}")]
+    Behind { room: String, given: String, expected: String },
+    #[error(
+        "{room}: {dwell_s:.1} s in the queue are told, no more than {at_most_s:.1} s are right"
+    )]
+    Slow { room: String, dwell_s: f64, at_most_s: f64 },
+    #[error("an alert about a room that is none of the case's: {given}")]
+    Stranger { given: String },
+    #[error("the agent has {mib:.1} MiB resident, no more than {most:.1} MiB are right")]
+    Heavy { mib: f64, most: f64 },
     #[error("{room}: the alert came when the room had already ended")]
     TooLateToHelp { room: String },
     #[error("{room}: the alert was given {count} times under {ids} ids")]
@@ -72,6 +86,8 @@ pub(super) struct Judgement {
     pub(super) rows: Vec<Row>,
     /// How many healthy rooms ended beside them.
     pub(super) healthy: usize,
+    /// Resident MiB of the agent at the end.
+    pub(super) agent_mib: Option<f64>,
     /// How often the agent was killed.
     pub(super) agent_kills: u32,
     /// What is not right.
@@ -84,90 +100,129 @@ pub(super) struct Judgement {
 pub(super) fn judge(case: &Case, record: &Record) -> Judgement {
     let mut judgement = Judgement {
         healthy: record.beside.iter().filter(|stay| ended(stay) == Some("success")).count(),
+        agent_mib: record.agent_mib,
         agent_kills: record.agent_kills,
         ..Judgement::default()
     };
-    for right in &case.right {
-        let Some(stay) = record.victims.get(&right.room) else { continue };
-        judgement.rows.push(row(case, right, stay, record));
-        victim(right, stay, record, &mut judgement.faults);
+    for (name, stay) in &record.victims {
+        let Some(right) = case.right_of(name) else { continue };
+        judgement.rows.push(row(case, right, name, stay, record));
+        let victim = Victim { name, right, stay, lines: record.about(stay).collect() };
+        self::victim(&victim, record, &mut judgement.faults);
     }
     for stay in &record.beside {
         healthy(stay, record, &mut judgement.faults);
     }
+    said::strangers(record, &mut judgement.faults);
     for why in &record.agent_faults {
         judgement.faults.push(Fault::Process { why: why.clone() });
     }
-    judgement.void = void(case, record, &judgement);
+    if let (Some(mib), Some(most)) = (record.agent_mib, case.agent.most_mib)
+        && mib > most
+    {
+        judgement.faults.push(Fault::Heavy { mib, most });
+    }
+    judgement.void = void::void(case, record, &judgement);
     judgement
 }
 
-fn victim(right: &Right, stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
-    let room = || right.room.clone();
-    let lines: Vec<&Seen> = record.about(stay).collect();
+/// A victim and what the agent said of it.
+struct Victim<'a> {
+    name: &'a str,
+    right: &'a Right,
+    stay: &'a Stay,
+    lines: Vec<&'a Seen>,
+}
+
+impl Victim<'_> {
+    fn room(&self) -> String {
+        self.name.to_owned()
+    }
+}
+
+fn victim(victim: &Victim<'_>, record: &Record, faults: &mut Vec<Fault>) {
+    let Victim { right, lines, .. } = victim;
     let alerts: Vec<&Seen> = lines.iter().copied().filter(|seen| seen.line.is_alert()).collect();
     match &right.alert {
         None => faults.extend(
-            alerts.iter().map(|seen| Fault::Extra { room: room(), given: seen.line.says() }),
+            alerts.iter().map(|seen| Fault::Extra { room: victim.room(), given: seen.line.says() }),
         ),
-        Some(alert) => self::alert(right, alert, stay, record, &alerts, faults),
+        Some(alert) => self::alert(alert, victim, record, &alerts, faults),
     }
+    said::infos(victim, record, faults);
+    said::incident(victim, record, faults);
     let appends: Vec<&Line> =
         lines.iter().map(|seen| &seen.line).filter(|line| line.kind == "append").collect();
     if appends.is_empty() {
-        faults.push(Fault::Lost { room: room() });
+        faults.push(Fault::Lost { room: victim.room() });
     } else if right.late && !appends.iter().any(|line| line.late == Some(true)) {
-        faults.push(Fault::NotLate { room: room() });
+        faults.push(Fault::NotLate { room: victim.room() });
     }
     if let Some(why) = &right.clear {
         let cleared =
             |seen: &&Seen| seen.line.kind == "clear" && seen.line.why.as_ref() == Some(why);
         if !lines.iter().any(cleared) {
-            faults.push(Fault::NotCleared { room: room(), why: why.clone() });
+            faults.push(Fault::NotCleared { room: victim.room(), why: why.clone() });
         }
     }
-    end(right, &lines, faults);
+    end(victim, faults);
 }
 
 fn alert(
-    right: &Right,
     alert: &Alert,
-    stay: &Stay,
+    victim: &Victim<'_>,
     record: &Record,
     alerts: &[&Seen],
     faults: &mut Vec<Fault>,
 ) {
-    let room = || right.room.clone();
-    let expected = says(alert);
+    let expected = alert.says();
     let good: Vec<&&Seen> = alerts.iter().filter(|seen| seen.line.says() == expected).collect();
     let bad = alerts.iter().filter(|seen| seen.line.says() != expected);
     faults.extend(bad.map(|seen| Fault::Wrong {
-        room: room(),
+        room: victim.room(),
         expected: expected.clone(),
         given: seen.line.says(),
     }));
     let Some(first) = good.first() else {
         if alerts.is_empty() {
-            faults.push(Fault::Missing { room: room(), expected });
+            faults.push(Fault::Missing { room: victim.room(), expected });
         }
         return;
     };
-    let after_s =
-        first.at.seconds_after(record.agent_ready.unwrap_or(stay.injected).max(stay.injected));
+    first_said(alert, first, victim, record, faults);
+    if victim.stay.removed.as_ref().is_some_and(|(at, _)| first.at > *at) {
+        faults.push(Fault::TooLateToHelp { room: victim.room() });
+    }
+    double(victim.name, &good, faults);
+    taken_back(victim.name, &expected, victim.stay, record, faults);
+}
+
+/// The time, the evidence and the tier of what was rightly said.
+fn first_said(
+    alert: &Alert,
+    first: &Seen,
+    victim: &Victim<'_>,
+    record: &Record,
+    faults: &mut Vec<Fault>,
+) {
+    let (room, injected) = (|| victim.room(), victim.stay.injected);
+    let after_s = first.at.seconds_after(record.agent_ready.unwrap_or(injected).max(injected));
     if after_s > alert.within_s {
         faults.push(Fault::Late { room: room(), after_s, within_s: alert.within_s });
     }
-    let after_s = first.at.seconds_after(stay.injected);
+    let after_s = first.at.seconds_after(injected);
     if after_s < alert.earliest_s {
         faults.push(Fault::Early { room: room(), after_s, earliest_s: alert.earliest_s });
     }
-    if stay.removed.as_ref().is_some_and(|(at, _)| first.at > *at) {
-        faults.push(Fault::TooLateToHelp { room: room() });
-    }
     let unstated = alert.states.iter().filter(|id| !first.line.states(id));
     faults.extend(unstated.map(|id| Fault::Unstated { room: room(), id: id.clone() }));
-    double(&right.room, &good, faults);
-    taken_back(&right.room, &expected, stay, record, faults);
+    if let Some(tier) = alert.tier.as_ref().filter(|tier| first.line.tier.as_ref() != Some(tier)) {
+        faults.push(Fault::Tier {
+            room: room(),
+            given: word(first.line.tier.as_deref()),
+            expected: tier.clone(),
+        });
+    }
 }
 
 /// While nothing has let the room go on, nothing may take its alert back.
@@ -193,31 +248,40 @@ fn double(room: &str, alerts: &[&&Seen], faults: &mut Vec<Fault>) {
     }
 }
 
-fn end(right: &Right, lines: &[&Seen], faults: &mut Vec<Fault>) {
-    let Some(dwell) = &right.dwell else { return };
-    let ends: Vec<&Line> =
-        lines.iter().map(|seen| &seen.line).filter(|line| line.kind == "dwell").collect();
+fn end(victim: &Victim<'_>, faults: &mut Vec<Fault>) {
+    let Some(dwell) = &victim.right.dwell else { return };
+    let lines = victim.lines.iter().map(|seen| &seen.line);
+    let ends: Vec<&Line> = lines.filter(|line| line.kind == "dwell").collect();
     let [end] = ends.as_slice() else {
-        faults.push(Fault::Ends { room: right.room.clone(), count: ends.len() });
+        faults.push(Fault::Ends { room: victim.room(), count: ends.len() });
         return;
     };
-    let word = |word: Option<&str>| word.unwrap_or("none").to_owned();
     let expected = (word(Some(&dwell.outcome)), word(dwell.cause.as_deref()));
     let given_cause = if dwell.cause.is_some() { end.cause.as_deref() } else { None };
     let given = (word(end.outcome.as_deref()), word(given_cause));
     if given != expected {
         let join = |(outcome, cause): (String, String)| format!("{outcome} / {cause}");
         faults.push(Fault::WrongEnd {
-            room: right.room.clone(),
+            room: victim.room(),
             given: join(given),
             expected: join(expected),
         });
+    }
+    if let (Some(dwell_s), Some(at_most_s)) = (end.dwell_s, dwell.at_most_s)
+        && dwell_s > at_most_s
+    {
+        faults.push(Fault::Slow { room: victim.room(), dwell_s, at_most_s });
     }
 }
 
 /// A healthy room is never alarmed, and its end is told once and as what it was: also by an agent
 /// that did not run when it ended, as long as an earlier one did before.
 fn healthy(stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
+    if record.known_by == KnownBy::Handle {
+        // A library uses its handles again, so lines are not told apart by room: an alert about
+        // none of the victims' is a stranger's.
+        return;
+    }
     let room = || format!("healthy room {}", stay.room);
     let (mut appends, mut ends) = (0, 0);
     for seen in record.about(stay) {
@@ -245,58 +309,23 @@ fn healthy(stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
     }
 }
 
-/// Why the run says nothing about the agent.
-fn void(case: &Case, record: &Record, judgement: &Judgement) -> Option<String> {
-    if let Some(why) = record.spoilt.first() {
-        return Some(why.clone());
-    }
-    if u64::try_from(judgement.healthy).unwrap_or(0) < case.beside.at_least {
-        let (ended, wanted) = (judgement.healthy, case.beside.at_least);
-        return Some(format!("{ended} healthy rooms ended, {wanted} are needed"));
-    }
-    for right in &case.right {
-        let Some(stay) = record.victims.get(&right.room) else {
-            return Some(format!("{} was not appended", right.room));
-        };
-        if let Some(why) = ended_too_soon(right, stay) {
-            return Some(why);
-        }
-    }
-    let only_late = !judgement.faults.is_empty()
-        && judgement.faults.iter().all(|fault| matches!(fault, Fault::Late { .. }));
-    (only_late && record.starved > STARVED)
-        .then(|| format!("the runner was held up for {:.1} s", record.starved.as_secs_f64()))
-}
-
-fn ended_too_soon(right: &Right, stay: &Stay) -> Option<String> {
-    #[expect(clippy::cast_precision_loss, reason = "a share of two sizes")]
-    let share = stay.landed.map_or(0.0, |landed| landed as f64 / stay.bytes.max(1) as f64);
-    if share > ENDED {
-        return Some(format!("{}: {:.0} % had landed at the injection", right.room, share * 100.0));
-    }
-    let (at, outcome) = stay.removed.as_ref()?;
-    if *at < stay.injected {
-        return Some(format!("{}: ended as {outcome} before the injection", right.room));
-    }
-    if right.alert.is_some() && stay.released.is_none() {
-        return Some(format!("{}: ended as {outcome}, so it did not stall", right.room));
-    }
-    None
-}
-
-fn row(case: &Case, right: &Right, stay: &Stay, record: &Record) -> Row {
-    let alerts = || record.about(stay).filter(|seen| seen.line.is_alert());
-    let expected = right.alert.as_ref().map_or_else(|| "no alert".to_owned(), says);
+fn row(case: &Case, right: &Right, name: &str, stay: &Stay, record: &Record) -> Row {
+    let quiet = right.info.is_some();
+    let alerts = || {
+        let told = |seen: &&Seen| seen.line.is_alert() || (quiet && seen.line.is_info());
+        record.about(stay).filter(told)
+    };
+    let expected = right.expected().map_or_else(|| "no alert".to_owned(), Alert::says);
     let first = alerts().find(|seen| seen.line.says() == expected).or_else(|| alerts().next());
     let end = record.about(stay).find(|seen| seen.line.kind == "dwell").map(|seen| {
         let why = seen.line.cause.as_ref().map_or_else(String::new, |why| format!(" / {why}"));
         format!("no alert, ended {}{why}", seen.line.outcome.as_deref().unwrap_or("?"))
     });
     let since = first.map(|seen| seen.at.seconds_after(stay.injected));
-    let hard = right.alert.as_ref().is_some_and(|alert| alert.earliest_s == 0.0 && !right.late);
+    let hard = right.expected().is_some_and(|alert| alert.earliest_s == 0.0 && !right.late);
     let deadline = if hard { 0.0 } else { case.agent.stall_s };
     Row {
-        room: right.room.clone(),
+        room: name.to_owned(),
         expected,
         given: first
             .map_or_else(|| end.unwrap_or_else(|| "no alert".to_owned()), |seen| seen.line.says()),
@@ -306,8 +335,8 @@ fn row(case: &Case, right: &Right, stay: &Stay, record: &Record) -> Row {
     }
 }
 
-fn says(alert: &Alert) -> String {
-    format!("{} / {}", alert.finding, alert.cause)
+fn word(word: Option<&str>) -> String {
+    word.unwrap_or("none").to_owned()
 }
 
 fn ended(stay: &Stay) -> Option<&str> {

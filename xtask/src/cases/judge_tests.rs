@@ -1,7 +1,10 @@
 //! The judge on runs made by hand: one run that is right, and one change at a time.
 
+use std::time::Duration;
+
 use super::super::file::tests::sample;
-use super::super::record::{Evidence, Worker};
+use super::super::record::{Evidence, KnownBy, Worker};
+use super::super::right::Dwell;
 use super::*;
 use crate::clock::Moment;
 
@@ -20,6 +23,7 @@ fn stay(room: u64, removed: Option<(f64, &str)>) -> Stay {
         injected: at(0.0),
         landed: None,
         released: None,
+        handles: Vec::new(),
         removed: removed.map(|(seconds, outcome)| (at(seconds), outcome.to_owned())),
     }
 }
@@ -35,7 +39,7 @@ fn line(kind: &str, room: u64, seconds: f64) -> Seen {
     Seen { at: at(seconds), line }
 }
 
-fn verdict(room: u64, seconds: f64, finding: &str, cause: &str) -> Seen {
+pub(super) fn verdict(room: u64, seconds: f64, finding: &str, cause: &str) -> Seen {
     let mut seen = line("verdict", room, seconds);
     seen.line.id = Some(format!("{room}-{finding}-{cause}"));
     seen.line.finding = Some(finding.to_owned());
@@ -52,8 +56,8 @@ fn dwell(room: u64, seconds: f64, outcome: &str) -> Seen {
 }
 
 /// The sample case as it should go: the victim (room 5) is alarmed after 3 s, room 1 is healthy.
-fn good() -> Record {
-    let mut record = Record::new(PREFILL);
+pub(super) fn good() -> Record {
+    let mut record = Record::new(PREFILL, KnownBy::Hook);
     record.agent_ready = Some(at(-1.0));
     record.victims.insert("victim".to_owned(), stay(5, None));
     record.beside.push(stay(1, Some((0.1, "success"))));
@@ -219,7 +223,7 @@ fn a_clear_and_an_end_that_are_due_must_come() {
     let due = |case: &mut Case, record: &mut Record| {
         case.right[0].clear = Some("progress".to_owned());
         case.right[0].dwell =
-            Some(super::super::file::Dwell { outcome: "success".to_owned(), cause: None });
+            Some(Dwell { outcome: "success".to_owned(), cause: None, at_most_s: None });
         let stay = record.victims.get_mut("victim").unwrap();
         stay.released = Some(at(2.9));
         stay.removed = Some((at(5.0), "success".to_owned()));
@@ -242,7 +246,8 @@ fn a_clear_and_an_end_that_are_due_must_come() {
 fn an_end_must_carry_its_cause_where_one_is_due() {
     let (found, _) = faults(|case, record| {
         case.right[0].alert = None;
-        case.right[0].dwell = Some(super::super::file::Dwell {
+        case.right[0].dwell = Some(Dwell {
+            at_most_s: None,
             outcome: "failed".to_owned(),
             cause: Some("peer_dead".to_owned()),
         });

@@ -4,9 +4,12 @@ mod agent;
 pub(crate) mod bench;
 mod file;
 mod judge;
+mod net;
 mod pair;
 mod record;
 mod report;
+mod right;
+mod step;
 mod steps;
 mod traffic;
 mod world;
@@ -25,11 +28,16 @@ use crate::setup;
 use file::Case;
 
 /// How a run is watched.
+#[derive(Default)]
 struct View {
     /// Whether the agent's verdicts are printed as they come.
     live: bool,
     /// Whether the agent is told the pair's processes.
     by_pid: bool,
+    /// Whether the agent records what it is given.
+    capture: bool,
+    /// The agent's program, where it is not the one that was built for this.
+    agent: Option<PathBuf>,
 }
 
 /// How often a void run is tried again.
@@ -53,6 +61,12 @@ pub(crate) struct Options {
     /// Keep each run's logs and agent lines in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Keep what the agents were given, too, for `inflightd replay`
+    #[arg(long, requires = "keep")]
+    capture: bool,
+    /// Run this agent rather than build it as it is shipped
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
 }
 
 impl Options {
@@ -64,11 +78,13 @@ impl Options {
 
 /// Set up, build the agent, run the cases; an error unless every run is right.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if options.json {
-        agent::build_quietly()?;
-    } else {
-        setup::run()?;
-        build_agent()?;
+    match (&options.agent, options.json) {
+        (Some(_), _) => {}
+        (None, true) => agent::build_quietly()?,
+        (None, false) => {
+            setup::run()?;
+            build_agent()?;
+        }
     }
     let reports = run_built(options, false)?;
     if !options.json {
@@ -101,7 +117,13 @@ fn until_not_void(case: &Case, turn: u32, options: &Options, live: bool) -> Resu
     loop {
         let scratch = record::Scratch::new(&case.name, turn, options.keep.as_deref())?;
         let begun = Moment::now();
-        let record = steps::run(case, &scratch, &View { live, by_pid: options.by_pid })?;
+        let view = View {
+            live,
+            by_pid: options.by_pid,
+            capture: options.capture,
+            agent: options.agent.clone(),
+        };
+        let record = steps::run(case, &scratch, &view)?;
         let took = Moment::now().since(begun);
         let report = Report::new(case, turn, retried, took, judge::judge(case, &record));
         if options.json {

@@ -11,11 +11,18 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::file::{Pair, agent_of};
+use super::file::Pair;
+use super::net::Place;
 use super::record::Scratch;
+use super::step::agent_of;
 use super::world::Message;
 use crate::setup::venv_python;
 use crate::tree;
+
+/// The prefill's script.
+pub(super) const PREFILL: &str = "prefill.py";
+/// A decode's script.
+pub(super) const DECODE: &str = "decode.py";
 
 /// An event of one of the pair's processes.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -36,6 +43,7 @@ pub(super) struct Event {
     pub(super) metadata: String,
     pub(super) outcome: String,
     pub(super) wrong: u64,
+    pub(super) handle: u64,
     pub(super) why: String,
 }
 
@@ -52,15 +60,24 @@ impl Process {
         script: &str,
         name: &'static str,
         pair: &Pair,
+        place: &Place<'_>,
         scratch: &Scratch,
         inbox: Sender<Message>,
     ) -> Result<Self> {
-        let mut command = Command::new(venv_python());
+        let mut command = python(place);
         command.arg(tree::root().join("xtask/pair").join(script)).arg(agent_of(name));
         command.arg("--memory").arg((pair.memory_mib << 20).to_string());
         if pair.bare {
             command.arg("--bare");
         }
+        if script == PREFILL {
+            command.args(["--workers", &pair.workers.to_string()]);
+            let flags = [("--notify", pair.notify), ("--spoil-table", pair.spoil_table)];
+            command.args(flags.iter().filter(|(_, wanted)| *wanted).map(|(flag, _)| flag));
+        }
+        // UCX's own choice is `all`; a case is about that or about TCP.
+        command.env("UCX_TLS", if pair.any_transport { "all" } else { "tcp,self" });
+        command.env("UCX_NET_DEVICES", place.device);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         command.stderr(scratch.file(&format!("{name}.err"))?);
         let mut child = command.spawn().with_context(|| format!("starting {script} as {name}"))?;
@@ -98,12 +115,27 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    /// SIGKILL ends a stopped process too.
-    fn drop(&mut self) {
+impl Process {
+    /// End it; SIGKILL ends a stopped process too.
+    pub(super) fn end(&mut self) {
         drop(self.child.kill());
         drop(self.child.wait());
     }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Python where the process is to run. `ip netns exec` becomes the program that it starts, so the
+/// pid is that program's, and gives it the `/sys` of its network, where UCX looks for devices.
+fn python(place: &Place<'_>) -> Command {
+    let Some(space) = place.space else { return Command::new(venv_python()) };
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", space]).arg(venv_python());
+    command
 }
 
 fn listen(name: &'static str, lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {

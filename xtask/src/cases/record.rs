@@ -16,6 +16,8 @@ use crate::clock::Moment;
 pub(super) struct Record {
     /// Host pid of the prefill, whose rooms these are.
     pub(super) prefill: u32,
+    /// By what the agent knows the prefill's rooms.
+    pub(super) known_by: KnownBy,
     /// Victim rooms by the name that the case gives them.
     pub(super) victims: BTreeMap<String, Stay>,
     /// Healthy rooms.
@@ -24,6 +26,8 @@ pub(super) struct Record {
     pub(super) lines: Vec<Seen>,
     /// When the first agent came to be ready.
     pub(super) agent_ready: Option<Moment>,
+    /// Resident MiB of the agent at the end, where it still runs.
+    pub(super) agent_mib: Option<f64>,
     /// How often it was killed.
     pub(super) agent_kills: u32,
     /// Longest time for which the runner itself did not run.
@@ -32,6 +36,17 @@ pub(super) struct Record {
     pub(super) spoilt: Vec<String>,
     /// What the agent did wrong as a process: it ended, or never became ready.
     pub(super) agent_faults: Vec<String>,
+}
+
+/// By what the agent can know a room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum KnownBy {
+    /// The hook: number and sequence.
+    Hook,
+    /// NIXL notifications: the number.
+    Notice,
+    /// Nothing but the handles of its transfers.
+    Handle,
 }
 
 /// One room's stay as the pair tells it.
@@ -51,6 +66,8 @@ pub(super) struct Stay {
     pub(super) landed: Option<u64>,
     /// When the case let the room go on (SIGCONT).
     pub(super) released: Option<Moment>,
+    /// The handles of its transfers.
+    pub(super) handles: Vec<u64>,
     /// When it left the queue, and how.
     pub(super) removed: Option<(Moment, String)>,
 }
@@ -75,6 +92,12 @@ pub(super) struct Line {
     pub(super) finding: Option<String>,
     pub(super) cause: Option<String>,
     pub(super) severity: Option<String>,
+    pub(super) tier: Option<String>,
+    /// The incident that a verdict belongs to: the id of its head's stay.
+    pub(super) incident: Option<String>,
+    /// Rooms that wait behind the one that the verdict is about.
+    pub(super) behind: Vec<u64>,
+    pub(super) behind_count: Option<u64>,
     pub(super) outcome: Option<String>,
     pub(super) why: Option<String>,
     pub(super) late: Option<bool>,
@@ -127,6 +150,11 @@ impl Line {
         self.kind == "verdict" && self.severity.as_deref() != Some("info")
     }
 
+    /// Whether this is a verdict that alarms nobody.
+    pub(super) fn is_info(&self) -> bool {
+        self.kind == "verdict" && !self.is_alert()
+    }
+
     /// `finding / cause`.
     pub(super) fn says(&self) -> String {
         let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "none".to_owned());
@@ -154,9 +182,11 @@ impl Line {
 
 impl Record {
     /// Nothing has happened yet.
-    pub(super) fn new(prefill: u32) -> Self {
+    pub(super) fn new(prefill: u32, known_by: KnownBy) -> Self {
         Self {
             prefill,
+            known_by,
+            agent_mib: None,
             victims: BTreeMap::new(),
             beside: Vec::new(),
             lines: Vec::new(),
@@ -178,6 +208,7 @@ impl Record {
             injected: Moment(event.at),
             landed: None,
             released: None,
+            handles: Vec::new(),
             removed: None,
         };
         match victim {
@@ -194,6 +225,22 @@ impl Record {
         }
     }
 
+    /// The fault hits a victim now.
+    pub(super) fn injected(&mut self, name: &str, at: Moment) {
+        if let Some(stay) = self.victims.get_mut(name) {
+            stay.injected = at;
+        }
+    }
+
+    /// A transfer of a room is being posted.
+    pub(super) fn posting(&mut self, event: &Event) {
+        let mut stays = self.victims.values_mut().chain(&mut self.beside);
+        let open = |stay: &&mut Stay| stay.room == event.room && stay.removed.is_none();
+        if let Some(stay) = stays.find(open) {
+            stay.handles.push(event.handle);
+        }
+    }
+
     /// A room left the queue.
     pub(super) fn removed(&mut self, event: &Event) {
         let mut stays = self.victims.values_mut().chain(&mut self.beside);
@@ -204,6 +251,10 @@ impl Record {
 
     /// Whether the agent has reported the end of every room that has ended.
     pub(super) fn is_told(&self) -> bool {
+        if self.known_by == KnownBy::Handle {
+            // A library uses its handles again: which stay a line ends cannot be told from here.
+            return false;
+        }
         let mut stays = self.victims.values().chain(&self.beside);
         stays.all(|stay| {
             stay.removed.is_none() || self.about(stay).any(|seen| seen.line.kind == "dwell")
@@ -218,7 +269,14 @@ impl Record {
     fn is_about(&self, seen: &Seen, stay: &Stay) -> bool {
         let line = &seen.line;
         let ours = line.worker.as_ref().is_some_and(|worker| worker.pid == self.prefill);
-        ours && line.room == Some(stay.room) && line.seq == Some(stay.seq)
+        ours && match self.known_by {
+            KnownBy::Hook => line.room == Some(stay.room) && line.seq == Some(stay.seq),
+            KnownBy::Notice => line.room == Some(stay.room),
+            KnownBy::Handle => {
+                let of_its = line.room.is_some_and(|handle| stay.handles.contains(&handle));
+                of_its && seen.at >= stay.appended
+            }
+        }
     }
 }
 

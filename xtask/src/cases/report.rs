@@ -20,6 +20,7 @@ pub(crate) struct Report {
     /// Why the run says nothing, where it does not.
     void: Option<String>,
     healthy_rooms: usize,
+    agent_mib: Option<f64>,
     agent_kills: u32,
     /// Seconds that the run took, its pair's start included.
     took_s: f64,
@@ -43,6 +44,7 @@ impl Report {
             right: judgement.faults.is_empty() && judgement.void.is_none(),
             void: judgement.void,
             healthy_rooms: judgement.healthy,
+            agent_mib: judgement.agent_mib,
             agent_kills: judgement.agent_kills,
             took_s: took.as_secs_f64(),
             rooms: judgement.rows,
@@ -79,8 +81,9 @@ impl Report {
     /// The run in a line, and one more for each fault.
     pub(super) fn line(&self) -> String {
         let why = self.void.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        let agent = self.agent_mib.map_or_else(String::new, |mib| format!(", agent {mib:.1} MiB"));
         let mut lines = vec![format!(
-            "  {} {} … {}{why}, {:.1} s",
+            "  {} {} … {}{why}, {:.1} s{agent}",
             self.case,
             self.turn,
             self.word(),
@@ -172,6 +175,7 @@ mod tests {
             healthy: 3,
             faults,
             void: void.map(str::to_owned),
+            agent_mib: None,
             agent_kills: 0,
         };
         Report::new(&sample(), 1, 0, Duration::ZERO, judgement)

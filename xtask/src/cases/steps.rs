@@ -7,8 +7,9 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::View;
-use super::file::{Case, Step};
+use super::file::Case;
 use super::record::{Record, Scratch, Stay};
+use super::step::Step;
 use super::world::{ANSWER, World};
 use crate::clock::Moment;
 
@@ -47,11 +48,37 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
             world.release();
             world.decode(*who).signal(Signal::CONT)?;
         }
+        Step::Restart { who } => world.restart(*who)?,
+        Step::Renew { who } => world.introduce_one(*who, true)?,
+        Step::Cut { room } => world.cut(room)?,
+        Step::Heal => {
+            world.release();
+            world.net()?.heal()?;
+        }
+        Step::Forward { seconds } => world.forward(*seconds)?,
+        Step::Fill { rooms, worker, keep_s } => world.fill(*rooms, *worker, *keep_s)?,
+        Step::Burst { room, marks } => world.burst(room, *marks)?,
+        Step::Abort { room } => world.abort(room)?,
         Step::StartAgent => {
             world.start_agent()?;
             world.await_agent()?;
         }
         Step::KillAgent { times, within_ms } => kill_agent(*times, *within_ms, world)?,
+        Step::StopAgent => world.signal_agent(Signal::STOP)?,
+        Step::ContinueAgent => world.signal_agent(Signal::CONT)?,
+        Step::Sleep { .. }
+        | Step::Verdict { .. }
+        | Step::Clear { .. }
+        | Step::Appended { .. }
+        | Step::Removed { .. }
+        | Step::BesideEnded { .. } => wait(case, step, world)?,
+    }
+    Ok(())
+}
+
+/// The steps that only wait. What does not come in time is for the judge to say.
+fn wait(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
+    match step {
         Step::Sleep { seconds } => drop(world.wait(Duration::from_secs_f64(*seconds), |_| false)?),
         Step::Verdict { room } => verdict(case, room, world)?,
         Step::Clear { room, within_s } => {
@@ -59,12 +86,16 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
                 record.about(stay).any(|seen| seen.line.kind == "clear")
             })?;
         }
+        Step::Appended { room, within_s } => {
+            world.wait_for(room, *within_s, |_, _| true)?;
+        }
         Step::Removed { room, within_s } => {
             world.wait_for(room, *within_s, |_, stay| stay.removed.is_some())?;
         }
         Step::BesideEnded { within_s } => {
             world.wait(Duration::from_secs_f64(*within_s), World::beside_ended)?;
         }
+        _ => bail!("this step does not wait: {step:?}"),
     }
     Ok(())
 }
@@ -89,16 +120,21 @@ fn landed(room: &str, world: &mut World<'_>) -> Result<()> {
     seen.then_some(()).with_context(|| format!("not enough of {room} has landed in {ANSWER:?}"))
 }
 
-/// Wait for the room's alert until it is clearly overdue.
+/// Wait for the room's verdict until it is clearly overdue.
 fn verdict(case: &Case, room: &str, world: &mut World<'_>) -> Result<()> {
-    let alert = case.right_of(room).and_then(|right| right.alert.as_ref());
-    let alert = alert.with_context(|| format!("steps: no alert is expected for {room}"))?;
+    let right = case.right_of(room).and_then(|right| Some((right, right.expected()?)));
+    let (right, expected) =
+        right.with_context(|| format!("steps: no verdict is expected for {room}"))?;
     let record = world.record();
     let stay = record.victims.get(room).with_context(|| format!("{room} is not appended"))?;
     let from = record.agent_ready.unwrap_or(stay.injected).max(stay.injected);
-    let due = from.plus(Duration::from_secs_f64(alert.within_s)).plus(GRACE);
+    let due = from.plus(Duration::from_secs_f64(expected.within_s)).plus(GRACE);
     let limit = due.since(Moment::now()).as_secs_f64();
-    let told = |record: &Record, stay: &Stay| record.about(stay).any(|seen| seen.line.is_alert());
+    let alarm = right.alert.is_some();
+    let told = |record: &Record, stay: &Stay| {
+        let mut lines = record.about(stay).map(|seen| &seen.line);
+        lines.any(|line| line.is_alert() || (!alarm && line.is_info()))
+    };
     world.wait_for(room, limit, told).map(drop)
 }
 

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::file::{Beside, Who};
+use super::file::Beside;
 use super::record::Stay;
+use super::step::Who;
 use crate::clock::Moment;
 
 /// Rooms that may be open at once: more would measure the machine, not the agent.
@@ -65,9 +66,9 @@ impl Traffic {
 
     /// The id of one more healthy room and the command that appends it.
     ///
-    /// Ids count from 0, which is a real room like any other.
+    /// Ids count from 0 unless the case says otherwise: 0 is a real room like any other.
     pub(super) fn one(&mut self, to: Who, bytes: u64, shard: u64) -> (u64, Value) {
-        let room = self.sent;
+        let room = self.beside.first + self.sent;
         self.sent += 1;
         let command = json!({
             "do": "append", "room": room, "to": to.agent(), "bytes": bytes,

@@ -1,17 +1,20 @@
 //! The world of one run: the pair, the agent, and what they have told so far.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod acts;
+
+use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use serde_json::json;
+use anyhow::{Result, bail};
 
 use super::View;
 use super::agent::{Agent, Usage};
-use super::file::{Append, Case, Who};
-use super::pair::{Event, Process};
-use super::record::{Line, Record, Scratch, Seen, Stay};
+use super::file::{Case, Pair};
+use super::net::{HERE, Net};
+use super::pair::{DECODE, Event, PREFILL, Process};
+use super::record::{KnownBy, Line, Record, Scratch, Seen, Stay};
+use super::step::Who;
 use super::traffic::Traffic;
 use crate::clock::Moment;
 use crate::say;
@@ -26,8 +29,8 @@ pub(super) const ANSWER: Duration = Duration::from_secs(20);
 const DRAIN: Duration = Duration::from_secs(30);
 /// Longest time for the agent to speak of what has ended.
 const SETTLE: Duration = Duration::from_secs(3);
-/// The shard of the victims; the healthy rooms use the others.
-const SICK_SHARD: u64 = 0;
+/// Longest time for an agent without marks to speak of a worker that has not posted yet.
+const UNHOOKED: Duration = Duration::from_secs(4);
 /// Ids of the victims, in turn from here.
 const FIRST_VICTIM: u64 = 1 << 63;
 
@@ -50,27 +53,37 @@ pub(super) struct World<'a> {
     outbox: Sender<Message>,
     prefill: Process,
     decodes: [Process; 2],
+    /// What each decode said when it was ready.
+    ready: [Event; 2],
+    /// How many agents were started.
+    agents: u32,
     agent: Option<Agent>,
     /// Workers that the running agent has said it covers.
     covered: BTreeSet<u32>,
     /// Events that somebody may wait for.
     events: Vec<(&'static str, Event)>,
-    /// Names of the victims by room id.
-    names: BTreeMap<u64, String>,
+    /// Ids and names of the victims, in the order in which the case expects them.
+    names: Vec<(u64, String)>,
     traffic: Traffic,
     turned: Moment,
     record: Record,
+    /// Last, so that no process is left in a namespace when it goes away.
+    net: Option<Net>,
 }
 
 impl<'a> World<'a> {
     /// Start the pair and introduce its processes to each other.
     pub(super) fn start(case: &'a Case, scratch: &'a Scratch, view: &'a View) -> Result<Self> {
         let (outbox, inbox) = channel();
-        let process =
-            |script, name| Process::start(script, name, &case.pair, scratch, outbox.clone());
-        let prefill = process("prefill.py", "prefill")?;
-        let decodes = [process("decode.py", "sick")?, process("decode.py", "well")?];
-        let record = Record::new(prefill.pid());
+        let net = if case.pair.apart { Some(Net::make(case.pair.mbit)?) } else { None };
+        let near = net.as_ref().map_or(HERE, Net::near);
+        let far = net.as_ref().map_or(HERE, Net::far);
+        let process = |script, name, place| {
+            Process::start(script, name, &case.pair, place, scratch, outbox.clone())
+        };
+        let prefill = process(PREFILL, "prefill", &near)?;
+        let decodes = [process(DECODE, "sick", &far)?, process(DECODE, "well", &near)?];
+        let record = Record::new(prefill.pid(), known_by(&case.pair));
         let mut world = Self {
             case,
             scratch,
@@ -79,13 +92,16 @@ impl<'a> World<'a> {
             outbox,
             prefill,
             decodes,
+            ready: [Event::default(), Event::default()],
+            agents: 0,
             agent: None,
             covered: BTreeSet::new(),
             events: Vec::new(),
-            names: BTreeMap::new(),
+            names: Vec::new(),
             traffic: Traffic::new(&case.beside),
             turned: Moment::now(),
             record,
+            net,
         };
         world.introduce()?;
         Ok(world)
@@ -94,12 +110,8 @@ impl<'a> World<'a> {
     fn introduce(&mut self) -> Result<()> {
         self.await_event("prefill", "ready", READY)?;
         for who in [Who::Sick, Who::Well] {
-            let ready = self.await_event(who.name(), "ready", READY)?;
-            self.prefill.tell(&json!({
-                "do": "peer", "name": who.agent(), "metadata": ready.metadata,
-                "address": ready.address, "size": ready.size,
-            }))?;
-            self.await_event("prefill", "peered", ANSWER)?;
+            self.meet(who)?;
+            self.introduce_one(who, false)?;
         }
         Ok(())
     }
@@ -169,9 +181,16 @@ impl<'a> World<'a> {
 
     fn take_event(&mut self, name: &'static str, event: Event) {
         match event.what.as_str() {
-            "appended" => self.record.appended(self.names.get(&event.room), &event),
-            "landed" => self.record.landed(self.names.get(&event.room), &event),
+            "appended" => self.record.appended(self.coming(event.room).as_ref(), &event),
+            "landed" => self.record.landed(self.latest(event.room).as_ref(), &event),
+            "died" => {
+                if let Some(name) = self.latest(event.room) {
+                    self.record.injected(&name, Moment(event.at));
+                }
+            }
+            "posting" => self.record.posting(&event),
             "removed" => self.record.removed(&event),
+            "transfer_error" => {}
             "refused" => self.record.spoilt.push(format!("{name}: {}", event.why)),
             _ => self.events.push((name, event)),
         }
@@ -191,27 +210,18 @@ impl<'a> World<'a> {
         self.record.lines.push(Seen { at, line });
     }
 
-    /// The id of the victim of that name, which may be appended yet.
-    pub(super) fn expect_victim(&mut self, name: &str) -> u64 {
-        let known = self.names.iter().find(|(_, known)| *known == name).map(|(room, _)| *room);
-        known.unwrap_or_else(|| {
-            let room = FIRST_VICTIM + self.names.len() as u64;
-            self.names.insert(room, name.to_owned());
-            room
-        })
+    /// The name of the victim of that number that is to be appended next.
+    fn coming(&self, room: u64) -> Option<String> {
+        let to_come =
+            |(id, name): &&(u64, String)| *id == room && !self.record.victims.contains_key(name);
+        self.names.iter().find(to_come).map(|(_, name)| name.clone())
     }
 
-    /// Append a victim.
-    pub(super) fn append(&mut self, append: &Append) -> Result<()> {
-        let room = self.expect_victim(&append.room);
-        self.prefill.tell(&json!({
-            "do": "append", "room": room, "to": append.to.agent(), "bytes": append.bytes,
-            "chunk": append.chunk, "pace": append.pace, "fault": append.fault,
-            "shard": SICK_SHARD,
-        }))?;
-        let name = append.room.clone();
-        let there = self.wait(ANSWER, |world| world.record.victims.contains_key(&name))?;
-        there.then_some(()).with_context(|| format!("the prefill has not appended {name}"))
+    /// The name of the victim of that number that was appended last, or is to be appended.
+    fn latest(&self, room: u64) -> Option<String> {
+        let mut known = self.names.iter().filter(|(id, _)| *id == room).map(|(_, name)| name);
+        let first = known.clone().next();
+        known.rfind(|name| self.record.victims.contains_key(*name)).or(first).cloned()
     }
 
     /// Wait until `done` holds for a victim, for at most so many seconds.
@@ -232,22 +242,6 @@ impl<'a> World<'a> {
         self.traffic.begin();
     }
 
-    /// The case lets its victims go on: from here on they may end.
-    pub(super) fn release(&mut self) {
-        for stay in self.record.victims.values_mut() {
-            stay.released = Some(Moment::now());
-        }
-    }
-
-    /// Let one healthy room go to a decode and wait for its end.
-    pub(super) fn transfer(&mut self, to: Who, bytes: u64) -> Result<()> {
-        let (room, command) = self.traffic.one(to, bytes, SICK_SHARD);
-        self.prefill.tell(&command)?;
-        let ended = |stay: &Stay| stay.room == room && stay.removed.is_some();
-        let done = self.wait(READY, |world| world.record.beside.iter().any(ended))?;
-        done.then_some(()).with_context(|| format!("the transfer to {} has not ended", to.name()))
-    }
-
     /// The decode that a case names.
     pub(super) const fn decode(&mut self, who: Who) -> &mut Process {
         let [sick, well] = &mut self.decodes;
@@ -260,14 +254,27 @@ impl<'a> World<'a> {
     /// Start the agent without waiting for it.
     pub(super) fn start_agent(&mut self) -> Result<()> {
         self.covered.clear();
-        let pids = if self.view.by_pid { self.pids() } else { Vec::new() };
-        let agent = Agent::start(&self.case.agent, &pids, self.scratch, self.outbox.clone())?;
-        self.agent = Some(agent);
+        self.agents += 1;
+        // A decode that is started later could not be named to it now.
+        let by_pid = self.view.by_pid && !self.case.restarts();
+        let pids = if by_pid { self.pids() } else { Vec::new() };
+        let name = format!("agent-{}.capture", self.agents);
+        let capture = self.view.capture.then(|| self.scratch.path(&name));
+        let (setting, outbox) = (&self.case.agent, self.outbox.clone());
+        let program = self.view.agent.as_deref();
+        self.agent = Some(Agent::start(program, setting, &pids, capture, self.scratch, outbox)?);
         Ok(())
     }
 
     /// Wait until the agent covers every living process of the pair.
     pub(super) fn await_agent(&mut self) -> Result<()> {
+        if self.case.pair.bare {
+            // A process that has not posted yet is no worker to an agent that knows no queue.
+            let prefill = self.prefill.pid();
+            self.wait(UNHOOKED, |world| world.covered.contains(&prefill))?;
+            self.record.agent_ready.get_or_insert(Moment::now());
+            return Ok(());
+        }
         let pids = self.pids();
         let ready = self.wait(READY, |world| {
             world.agent.is_none() || pids.iter().all(|pid| world.covered.contains(pid))
@@ -322,6 +329,16 @@ impl<'a> World<'a> {
         self.wait(SETTLE, |world| world.record.is_told())?;
         // What comes twice comes soon after.
         self.wait(BEAT * 10, |_| false)?;
+        self.record.agent_mib = self.agent_usage().map(|usage| usage.resident_mib);
         Ok(self.record)
+    }
+}
+
+/// By what the agent can know the rooms of such a pair.
+const fn known_by(pair: &Pair) -> KnownBy {
+    match (pair.bare, pair.notify) {
+        (false, _) => KnownBy::Hook,
+        (true, true) => KnownBy::Notice,
+        (true, false) => KnownBy::Handle,
     }
 }

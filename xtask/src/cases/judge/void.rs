@@ -1,0 +1,55 @@
+//! Whether a run says anything about the agent.
+
+use std::time::Duration;
+
+use super::super::file::Case;
+use super::super::record::{Record, Stay};
+use super::super::right::Right;
+use super::super::step::family;
+use super::{Fault, Judgement};
+
+/// Above this share of a room's bytes landed at the injection, the load had as good as ended.
+const ENDED: f64 = 0.9;
+/// With the runner away for longer, lateness says nothing about the agent.
+const STARVED: Duration = Duration::from_millis(700);
+
+/// Why the run says nothing about the agent.
+pub(super) fn void(case: &Case, record: &Record, judgement: &Judgement) -> Option<String> {
+    if let Some(why) = record.spoilt.first() {
+        return Some(why.clone());
+    }
+    if u64::try_from(judgement.healthy).unwrap_or(0) < case.beside.at_least {
+        let (ended, wanted) = (judgement.healthy, case.beside.at_least);
+        return Some(format!("{ended} healthy rooms ended, {wanted} are needed"));
+    }
+    for right in &case.right {
+        let mut stays = record.victims.iter().filter(|(name, _)| family(name) == right.room);
+        let Some(first) = stays.next() else {
+            return Some(format!("{} was not appended", right.room));
+        };
+        let soon = |(name, stay): (&String, &Stay)| ended_too_soon(right, name, stay);
+        if let Some(why) = std::iter::once(first).chain(stays).find_map(soon) {
+            return Some(why);
+        }
+    }
+    let only_late = !judgement.faults.is_empty()
+        && judgement.faults.iter().all(|fault| matches!(fault, Fault::Late { .. }));
+    (only_late && record.starved > STARVED)
+        .then(|| format!("the runner was held up for {:.1} s", record.starved.as_secs_f64()))
+}
+
+fn ended_too_soon(right: &Right, name: &str, stay: &Stay) -> Option<String> {
+    #[expect(clippy::cast_precision_loss, reason = "a share of two sizes")]
+    let share = stay.landed.map_or(0.0, |landed| landed as f64 / stay.bytes.max(1) as f64);
+    if share > ENDED {
+        return Some(format!("{name}: {:.0} % had landed at the injection", share * 100.0));
+    }
+    let (at, outcome) = stay.removed.as_ref()?;
+    if *at < stay.injected {
+        return Some(format!("{name}: ended as {outcome} before the injection"));
+    }
+    if right.alert.is_some() && stay.released.is_none() {
+        return Some(format!("{name}: ended as {outcome}, so it did not stall"));
+    }
+    None
+}

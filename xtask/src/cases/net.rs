@@ -1,0 +1,111 @@
+//! Two network namespaces joined by a pair of veth devices, for a decode that is another machine to
+//! its prefill's network.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context as _, Result};
+
+use crate::shell::Step;
+
+/// The device of the prefill's side, and its address.
+const NEAR: (&str, &str) = ("near0", "10.231.0.1/24");
+/// The device of the sick decode's side, and its address.
+const FAR: (&str, &str) = ("far0", "10.231.0.2/24");
+/// What may wait in the limited device: enough that no packet is dropped at once.
+const BUCKET: [&str; 4] = ["burst", "256kb", "latency", "400ms"];
+
+const STEP: Step<'static> =
+    Step { what: "setting up network namespaces", fix: "run as root, with iproute2 and nftables" };
+
+/// Where a process of the pair runs: in a network namespace or here, and the device it may use.
+pub(super) struct Place<'a> {
+    pub(super) space: Option<&'a str>,
+    pub(super) device: &'static str,
+}
+
+/// Where a pair on one network runs.
+pub(super) const HERE: Place<'static> = Place { space: None, device: "lo" };
+
+/// The namespaces. They go away with this value, and with the runner however it ends.
+pub(super) struct Net {
+    near: String,
+    far: String,
+    /// Deletes the namespaces once its stdin closes, which a killed runner's does, too.
+    guard: Child,
+}
+
+impl Net {
+    /// Make both namespaces; traffic from near to far is limited to `mbit` Mbit/s unless that is 0.
+    pub(super) fn make(mbit: u32) -> Result<Self> {
+        let [near, far] =
+            ["near", "far"].map(|side| format!("cases-{}-{side}", std::process::id()));
+        let guard = guard(&near, &far)?;
+        let net = Self { near, far, guard };
+        for name in [&net.near, &net.far] {
+            ip(&["netns", "add", name])?;
+            ip(&["-n", name, "link", "set", "lo", "up"])?;
+        }
+        let peer = ["peer", "name", FAR.0, "netns", &net.far];
+        ip(&[&["-n", &net.near, "link", "add", NEAR.0, "type", "veth"][..], &peer].concat())?;
+        for (name, (device, address)) in [(&net.near, NEAR), (&net.far, FAR)] {
+            ip(&["-n", name, "address", "add", address, "dev", device])?;
+            ip(&["-n", name, "link", "set", device, "up"])?;
+        }
+        if mbit > 0 {
+            let rate = format!("{mbit}mbit");
+            let tbf =
+                ["-n", &net.near, "qdisc", "add", "dev", NEAR.0, "root", "tbf", "rate", &rate];
+            STEP.quietly(Command::new("tc").args(tbf).args(BUCKET))?;
+        }
+        Ok(net)
+    }
+
+    /// Where the prefill and the healthy decode run.
+    pub(super) fn near(&self) -> Place<'_> {
+        Place { space: Some(&self.near), device: NEAR.0 }
+    }
+
+    /// Where the sick decode runs.
+    pub(super) fn far(&self) -> Place<'_> {
+        Place { space: Some(&self.far), device: FAR.0 }
+    }
+
+    /// Drop what arrives on either side, as a network does that is cut in two.
+    pub(super) fn cut(&self) -> Result<()> {
+        for (name, (device, _)) in [(&self.near, NEAR), (&self.far, FAR)] {
+            let rule = format!(
+                "table inet cut {{\nchain arriving {{\n\
+                 type filter hook input priority 0; iifname {device} drop;\n}}\n}}"
+            );
+            ip(&["netns", "exec", name, "nft", &rule])?;
+        }
+        Ok(())
+    }
+
+    /// Take the cut back.
+    pub(super) fn heal(&self) -> Result<()> {
+        for name in [&self.near, &self.far] {
+            ip(&["netns", "exec", name, "nft", "delete table inet cut"])?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        drop(self.guard.stdin.take());
+        drop(self.guard.wait());
+    }
+}
+
+fn guard(near: &str, far: &str) -> Result<Child> {
+    const SCRIPT: &str = "trap '' INT TERM HUP; cat > /dev/null; \
+                          for name in \"$0\" \"$1\"; do ip netns del \"$name\" 2> /dev/null; done";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", SCRIPT, near, far]).stdin(Stdio::piped()).stdout(Stdio::null());
+    shell.spawn().context("starting the guard of the network namespaces")
+}
+
+fn ip(arguments: &[&str]) -> Result<()> {
+    STEP.quietly(Command::new("ip").args(arguments)).map(drop)
+}

@@ -1,0 +1,154 @@
+//! What the steps of a case do to the pair and to the agent.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::super::net::{HERE, Net};
+use super::super::pair::{DECODE, Process};
+use super::super::record::Stay;
+use super::super::step::{Append, Who};
+use super::{ANSWER, FIRST_VICTIM, READY, World};
+use crate::clock::Moment;
+
+/// The shard of the victims; the healthy rooms use the others.
+const SICK_SHARD: u64 = 0;
+/// Ids of the rooms on paper, in turn from here; each queue has its own.
+const FIRST_FILLED: u64 = 1 << 62;
+/// Ids between the first rooms on paper of two queues.
+const FILLED_APART: u64 = 1 << 40;
+/// Longest time for a long queue or a burst of marks to be made.
+const MADE: Duration = Duration::from_mins(1);
+
+impl World<'_> {
+    /// Wait until a decode is ready and keep what it says.
+    pub(super) fn meet(&mut self, who: Who) -> Result<()> {
+        let ready = self.await_event(who.name(), "ready", READY)?;
+        let [sick, well] = &mut self.ready;
+        *(if who == Who::Sick { sick } else { well }) = ready;
+        Ok(())
+    }
+
+    /// Tell the prefill of a decode: at first, or anew.
+    pub(in crate::cases) fn introduce_one(&mut self, who: Who, renew: bool) -> Result<()> {
+        let [sick, well] = &self.ready;
+        let ready = if who == Who::Sick { sick } else { well };
+        self.prefill.tell(&json!({
+            "do": "peer", "name": who.agent(), "metadata": ready.metadata,
+            "address": ready.address, "size": ready.size, "renew": renew,
+        }))?;
+        self.await_event("prefill", "peered", ANSWER).map(drop)
+    }
+
+    /// Kill a decode and start another under its NIXL name. The prefill is not told.
+    pub(in crate::cases) fn restart(&mut self, who: Who) -> Result<()> {
+        let place = match (&self.net, who) {
+            (None, _) => HERE,
+            (Some(net), Who::Sick) => net.far(),
+            (Some(net), Who::Well) => net.near(),
+        };
+        let [sick, well] = &mut self.decodes;
+        let old = if who == Who::Sick { sick } else { well };
+        old.end();
+        let (pair, outbox) = (&self.case.pair, self.outbox.clone());
+        *old = Process::start(DECODE, who.name(), pair, &place, self.scratch, outbox)?;
+        self.meet(who)
+    }
+
+    /// The id of the victim of that name, which may be appended yet.
+    pub(in crate::cases) fn expect_victim(&mut self, name: &str) -> u64 {
+        let known = self.names.iter().find(|(_, known)| *known == name).map(|(room, _)| *room);
+        known.unwrap_or_else(|| {
+            let room = FIRST_VICTIM + self.names.len() as u64;
+            self.names.push((room, name.to_owned()));
+            room
+        })
+    }
+
+    /// Append a victim, or several alike, and wait until they are in the queue: not for one whose
+    /// prompt is still computed.
+    pub(in crate::cases) fn append(&mut self, append: &Append) -> Result<()> {
+        let alike = append.like.as_ref().map(|like| self.expect_victim(like));
+        for name in append.names() {
+            if let Some(id) = append.id.or(alike) {
+                self.names.push((id, name.clone()));
+            }
+            let room = self.expect_victim(&name);
+            self.prefill.tell(&json!({
+                "do": "append", "room": room, "to": append.to.agent(), "bytes": append.bytes,
+                "chunk": append.chunk, "pace": append.pace, "fault": append.fault,
+                "shard": SICK_SHARD, "prefill": append.prefill_s,
+            }))?;
+            if append.prefill_s > 0.0 {
+                continue;
+            }
+            let there = self.wait(ANSWER, |world| world.record.victims.contains_key(&name))?;
+            there.then_some(()).with_context(|| format!("the prefill has not appended {name}"))?;
+        }
+        Ok(())
+    }
+
+    /// The case lets its victims go on: from here on they may end.
+    pub(in crate::cases) fn release(&mut self) {
+        for stay in self.record.victims.values_mut() {
+            stay.released = Some(Moment::now());
+        }
+    }
+
+    /// Let one healthy room go to a decode and wait for its end.
+    pub(in crate::cases) fn transfer(&mut self, to: Who, bytes: u64) -> Result<()> {
+        let (room, command) = self.traffic.one(to, bytes, SICK_SHARD);
+        self.prefill.tell(&command)?;
+        let ended = |stay: &Stay| stay.room == room && stay.removed.is_some();
+        let done = self.wait(READY, |world| world.record.beside.iter().any(ended))?;
+        done.then_some(()).with_context(|| format!("the transfer to {} has not ended", to.name()))
+    }
+
+    /// The network of a pair that lives apart.
+    pub(in crate::cases) fn net(&self) -> Result<&Net> {
+        self.net.as_ref().context("steps: the pair lives on one network")
+    }
+
+    /// The network is cut: that is what hits the room.
+    pub(in crate::cases) fn cut(&mut self, room: &str) -> Result<()> {
+        self.net()?.cut()?;
+        self.record.injected(room, Moment::now());
+        Ok(())
+    }
+
+    /// Keep rooms open on paper.
+    pub(in crate::cases) fn fill(&mut self, rooms: u64, worker: u32, keep_s: f64) -> Result<()> {
+        self.prefill.tell(&json!({
+            "do": "fill", "first": FIRST_FILLED + u64::from(worker) * FILLED_APART,
+            "rooms": rooms, "worker": worker, "keep": keep_s, "to": Who::Well.agent(),
+        }))?;
+        self.await_event("prefill", "filled", MADE).map(drop)
+    }
+
+    /// Many queue marks at once, on an open victim.
+    pub(in crate::cases) fn burst(&mut self, room: &str, marks: u64) -> Result<()> {
+        let room = self.expect_victim(room);
+        self.prefill.tell(&json!({"do": "burst", "room": room, "marks": marks}))?;
+        self.await_event("prefill", "burst", MADE).map(drop)
+    }
+
+    /// The client gives a room up.
+    pub(in crate::cases) fn abort(&mut self, room: &str) -> Result<()> {
+        let room = self.expect_victim(room);
+        self.prefill.tell(&json!({"do": "abort", "room": room}))
+    }
+
+    /// One long forward pass of the prefill's scheduler begins.
+    pub(in crate::cases) fn forward(&mut self, seconds: f64) -> Result<()> {
+        self.prefill.tell(&json!({"do": "forward", "seconds": seconds}))?;
+        self.await_event("prefill", "forward", ANSWER).map(drop)
+    }
+
+    /// Send the agent a signal.
+    pub(in crate::cases) fn signal_agent(&self, signal: Signal) -> Result<()> {
+        let Some(agent) = &self.agent else { bail!("steps: no agent runs") };
+        agent.signal(signal)
+    }
+}
