@@ -19,6 +19,7 @@ pub mod clock;
 pub mod config;
 pub mod discover;
 pub mod error;
+pub mod glance;
 pub mod hits;
 pub mod identity;
 pub mod journal;

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 pub use line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
 };
-pub use writer::Writer;
+pub use writer::{Writer, outcome};
 
 /// The form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

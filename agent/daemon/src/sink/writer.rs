@@ -202,7 +202,7 @@ fn fields(coverage: &Coverage) -> Vec<CoverageField> {
 }
 
 /// The word for an outcome.
-pub(super) const fn outcome(outcome: Outcome) -> &'static str {
+pub const fn outcome(outcome: Outcome) -> &'static str {
     match outcome {
         Outcome::Unknown => "unknown",
         Outcome::Success => "success",

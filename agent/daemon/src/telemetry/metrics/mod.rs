@@ -1,55 +1,234 @@
 //! The instruments, and the two that read them: Prometheus' registry and OTLP.
+//!
+//! `defs` has each instrument once; `board` and `own` hold what the loop writes; `observe` makes
+//! instruments of it, in one provider for each reader; `dwells` is the histogram, which the SDK
+//! keeps itself.
 
+mod board;
+mod defs;
+mod dwells;
+mod observe;
+mod own;
+mod process;
 mod reader;
 
-use opentelemetry::metrics::{Meter, MeterProvider as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use inflightd_core::fact::Worker;
+use inflightd_core::{Nanos, Output};
+use opentelemetry::metrics::{Histogram, MeterProvider as _};
+use opentelemetry_prometheus::PrometheusExporter;
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkError;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
-use prometheus::Registry;
+use prometheus::{Encoder as _, Registry, TextEncoder};
 
 use super::{Told, otlp};
+use crate::glance::Glance;
+use crate::names::WorkerName;
+use board::Board;
+use dwells::Dwells;
+use own::Own;
+use process::Reading;
+
+pub use own::Signal;
 pub use reader::SharedReader;
 
-/// The instruments with their provider and what reads them.
+/// Who made the instruments, as OTLP calls it.
+const SCOPE: &str = "inflightd";
+
+/// The instruments with what reads them.
 #[derive(Debug)]
 pub struct Meters {
     /// What is counted and measured.
     pub instruments: Instruments,
-    /// What Prometheus scrapes.
-    pub registry: Registry,
-    /// What OTLP exports.
-    pub reader: SharedReader,
-    /// Lives as long as the instruments are read.
-    _provider: SdkMeterProvider,
+    registry: Registry,
+    reader: SharedReader,
+    /// Live as long as the instruments are read.
+    _providers: [SdkMeterProvider; 2],
 }
 
 impl Meters {
     /// The instruments, nothing counted yet.
     pub fn new() -> Result<Self, OTelSdkError> {
-        let registry = Registry::new();
-        let prometheus =
-            opentelemetry_prometheus::exporter().with_registry(registry.clone()).build()?;
-        let reader = SharedReader::default();
-        let provider = SdkMeterProvider::builder()
-            .with_resource(otlp::resource())
-            .with_reader(prometheus)
-            .with_reader(reader.clone())
-            .build();
-        let instruments = Instruments::new(&provider.meter("inflightd"));
-        Ok(Self { instruments, registry, reader, _provider: provider })
+        let resource = otlp::resource();
+        let (registry, reader) = (Registry::new(), SharedReader::default());
+        let of = || SdkMeterProvider::builder().with_view(observe::bounded);
+        let scraped = of().with_reader(exporter(&registry)?).build();
+        let exported = of().with_resource(resource.clone()).with_reader(reader.clone()).build();
+        let meters = [scraped.meter(SCOPE), exported.meter(SCOPE)];
+        let state = Arc::new(State {
+            board: Board::default(),
+            own: Own::default(),
+            process: Reading::default(),
+            lags: meters.each_ref().map(|meter| observe::histogram(meter, defs::LAG)),
+            dwells: ArcSwap::from_pointee(Dwells::new(&resource)?),
+            buried: AtomicU64::new(0),
+            resource,
+        });
+        for meter in &meters {
+            observe::register(meter, &state);
+        }
+        Ok(Self {
+            instruments: Instruments { state },
+            registry,
+            reader,
+            _providers: [scraped, exported],
+        })
+    }
+
+    /// What OTLP exports: readers to collect one after the other, for each export anew.
+    pub fn readers(&self) -> [SharedReader; 2] {
+        [self.reader.clone(), self.instruments.state.dwells.load().reader.clone()]
+    }
+
+    /// What Prometheus scrapes.
+    pub fn scrape(&self) -> Scrape {
+        Scrape { registry: self.registry.clone(), state: Arc::clone(&self.instruments.state) }
     }
 }
 
-/// Every instrument of the agent, each defined once.
+/// Renders the instruments in the text format of Prometheus.
 #[derive(Clone, Debug)]
-pub struct Instruments {}
+pub struct Scrape {
+    registry: Registry,
+    state: Arc<State>,
+}
+
+impl Scrape {
+    /// Every series, sorted by name.
+    pub fn text(&self) -> Result<Vec<u8>, prometheus::Error> {
+        let mut families = self.registry.gather();
+        families.extend(self.state.dwells.load().registry.gather());
+        families.sort_by(|one, other| one.name().cmp(other.name()));
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&families, &mut text)?;
+        Ok(text)
+    }
+}
+
+fn exporter(registry: &Registry) -> Result<PrometheusExporter, OTelSdkError> {
+    // Names are those of the definitions, and a suffix must not come twice.
+    opentelemetry_prometheus::exporter()
+        .with_registry(registry.clone())
+        .without_units()
+        .without_counter_suffixes()
+        .without_target_info()
+        .scope_info_enabled(false)
+        .build()
+}
+
+/// What is counted and measured, written by the loop and read by the readers.
+#[derive(Debug)]
+struct State {
+    board: Board,
+    own: Own,
+    process: Reading,
+    lags: [Histogram<f64>; 2],
+    dwells: ArcSwap<Dwells>,
+    /// Workers that have ended since the histogram of dwells began.
+    buried: AtomicU64,
+    resource: Resource,
+}
+
+/// Every instrument of the agent, each defined once. Nothing here waits for a reader.
+#[derive(Clone, Debug)]
+pub struct Instruments {
+    state: Arc<State>,
+}
 
 impl Instruments {
-    /// Makes the instruments.
-    pub fn new(_meter: &Meter) -> Self {
-        Self {}
+    /// A worker was found.
+    pub fn meet(&self, worker: Worker, name: &WorkerName) {
+        self.state.board.meet(worker, name);
+    }
+
+    /// A worker has ended: its last outputs have been told.
+    pub fn end(&self, worker: Worker) {
+        self.state.board.end(worker);
+        if self.state.buried.fetch_add(1, Ordering::Relaxed) + 1 >= dwells::WORKERS_MAX {
+            self.state.buried.store(0, Ordering::Relaxed);
+            match Dwells::new(&self.state.resource) {
+                Ok(fresh) => self.state.dwells.store(Arc::new(fresh)),
+                Err(error) => tracing::error!(%error, "the histogram of dwells grows on"),
+            }
+        }
     }
 
     /// Counts what was told.
-    pub fn tell(&self, _told: &Told<'_>) {}
+    pub fn tell(&self, told: &Told<'_>) {
+        self.take(told.output);
+    }
+
+    fn take(&self, output: &Output) {
+        let worker = match output {
+            Output::Append(append) => append.worker,
+            Output::Verdict(verdict) => verdict.worker,
+            Output::Clear(clear) => clear.worker,
+            Output::Dwell(dwell) => dwell.worker,
+            Output::Coverage(_, worker, _) | Output::Loss(_, worker, ..) => *worker,
+        };
+        let row = self.state.board.take(worker, output);
+        if let (Some(row), Output::Dwell(dwell)) = (row, output) {
+            let labels = row.dwell(dwell.outcome);
+            self.state.dwells.load().record(dwell.dwell.secs_f64(), &labels);
+        }
+    }
+
+    /// A worker was looked at.
+    pub fn show(&self, worker: Worker, glance: Glance) {
+        self.state.board.show(worker, glance);
+    }
+
+    /// The loop woke up so much later than it wanted.
+    pub fn woke_late_by(&self, lag: Nanos) {
+        for histogram in &self.state.lags {
+            histogram.record(lag.secs_f64(), &[]);
+        }
+    }
+
+    /// So many more records were read from the ring.
+    pub fn read_records(&self, count: u64) {
+        self.state.own.records.add(count);
+    }
+
+    /// What the ledger and the probes have counted so far: facts that fitted nothing, attached
+    /// links, failures inside the kernel programs.
+    pub fn set_counts(&self, misfits: u64, links: u64, mishaps: &[(&'static str, u64)]) {
+        self.state.own.misfits.set(misfits);
+        self.state.own.links.set(links);
+        self.state.own.set_mishaps(mishaps);
+    }
+
+    /// So many more lines were held back by the output limit.
+    pub fn suppressed(&self, lines: u64) {
+        self.state.own.suppressed.add(lines);
+    }
+
+    /// The configuration was read again, well or not.
+    pub fn reloaded(&self, ok: bool) {
+        let [good, bad] = &self.state.own.reloads;
+        if ok { good.add(1) } else { bad.add(1) }
+    }
+
+    /// So much waits to be exported now.
+    pub fn set_export_queue(&self, signal: Signal, waiting: u64) {
+        self.state.own.export(signal).queue.set(waiting);
+    }
+
+    /// So much more was dropped because the export queue was full.
+    pub fn export_dropped(&self, signal: Signal, count: u64) {
+        self.state.own.export(signal).dropped.add(count);
+    }
+
+    /// One more export failed.
+    pub fn export_failed(&self, signal: Signal) {
+        self.state.own.export(signal).failures.add(1);
+    }
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
