@@ -40,6 +40,7 @@ impl World {
                 peers: vec![Peer(1)],
                 peers_whole: true,
                 late: false,
+                patient: false,
             }),
         );
     }

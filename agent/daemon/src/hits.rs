@@ -109,6 +109,14 @@ impl Hits {
         }
     }
 
+    /// Probe links that are attached now.
+    pub fn links(&self) -> u64 {
+        match self {
+            Self::Off => 0,
+            Self::On(probes) => probes.links() as u64,
+        }
+    }
+
     /// Failures inside the kernel programs, those that have happened.
     pub fn mishaps(&self) -> Vec<(&'static str, u64)> {
         match self {

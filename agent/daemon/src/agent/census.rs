@@ -104,7 +104,7 @@ impl Agent {
         let mut watched = Watched::new(number, (read.pid, read.start), inode, tracker);
         watched.index = about.index;
         self.workers.insert(number, watched);
-        self.names.add_worker(number, WorkerName { identity, about });
+        self.introduce(number, WorkerName { identity, about }, now);
         self.tell(number, now, Fact::Found);
         number
     }

@@ -3,6 +3,7 @@
 //! One thread does everything, so facts reach the ledger in one order, which a capture keeps.
 
 mod census;
+mod gaze;
 mod past;
 mod peers;
 mod records;
@@ -21,6 +22,7 @@ pub use teller::Teller;
 
 use crate::clock::Clock;
 use crate::discover::Census;
+use crate::glance::Glances;
 use crate::hits::Hits;
 use crate::names::Names;
 use crate::replay::said;
@@ -50,6 +52,7 @@ pub struct Agent {
     peers: Peers,
     events: Vec<Event>,
     ledger: Ledger,
+    glances: Glances,
     teller: Teller,
     /// Marks of processes that were not known as workers.
     unplaced: u64,
@@ -89,6 +92,7 @@ impl Agent {
             peers: Peers::default(),
             events: Vec::new(),
             ledger: Ledger::new(parts.policy),
+            glances: Glances::default(),
             teller: parts.teller,
             unplaced: 0,
             mishaps: Vec::new(),
@@ -116,6 +120,7 @@ impl Agent {
         for _ in 0..BATCHES_MAX {
             let mut records = Vec::new();
             let drained = self.hits.drain(&mut |record| records.push(record));
+            self.teller.instruments().read_records(records.len() as u64);
             for record in &records {
                 self.take(record);
             }
@@ -156,7 +161,9 @@ impl Agent {
             tracing::warn!(?mishaps, "failures inside the kernel programs, so far");
             self.mishaps = mishaps;
         }
-        self.pump(now)
+        self.pump(now)?;
+        self.gaze(now);
+        Ok(())
     }
 
     /// Reads the tables.
@@ -236,6 +243,7 @@ impl Agent {
             Output::Dwell(dwell) => self.removal_of(dwell.worker, dwell.seq),
             _ => 0,
         };
+        self.glances.take(output);
         let writer = Writer { names: &self.names, clock: self.clock };
         self.teller.write(output, writer, removal)?;
         if let Output::Dwell(dwell) = output {
@@ -256,6 +264,8 @@ impl Agent {
     fn take_leave(&mut self, now: Nanos) {
         for watched in std::mem::take(&mut self.ended) {
             self.teller.end(watched.number, now);
+            self.glances.end(watched.number);
+            self.teller.instruments().end(watched.number);
             self.names.end_worker(watched.number, now);
             self.forget_peers(watched.number, watched.pid);
             if self.workers.values().all(|other| other.pid != watched.pid) {

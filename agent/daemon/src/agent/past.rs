@@ -85,7 +85,7 @@ impl Agent {
             ..About::unread()
         };
         let name = WorkerName { identity: past.identity.clone(), about };
-        self.names.add_worker(number, name);
+        self.introduce(number, name, now);
         self.teller.meet(number, past);
         let tracker = Tracker::new(number, now, past.told.clone());
         let process = (past.identity.pid, past.identity.start);

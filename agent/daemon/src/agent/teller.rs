@@ -12,6 +12,7 @@ use crate::journal::{Gone, Journal, Past};
 use crate::names::Names;
 use crate::sink::{Sink, Writer};
 use crate::tap::Tap;
+use crate::telemetry::metrics::Instruments;
 use crate::telemetry::{Telemetry, Told};
 
 /// Where lines and inputs go.
@@ -27,6 +28,11 @@ impl Teller {
     /// A teller of lines, with a capture or without.
     pub const fn new(sink: Sink, journal: Journal, tap: Option<Tap>, telemetry: Telemetry) -> Self {
         Self { sink, journal, tap, telemetry }
+    }
+
+    /// What is counted and measured.
+    pub(super) const fn instruments(&self) -> &Instruments {
+        self.telemetry.instruments()
     }
 
     /// Writes the line of an output, once over all lives of the agent.

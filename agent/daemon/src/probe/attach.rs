@@ -243,6 +243,13 @@ impl Probes {
     }
 }
 
+impl Probes {
+    /// Links that are attached now.
+    pub fn links(&self) -> usize {
+        self.attached.values().flat_map(|object| object.links.values()).map(Vec::len).sum()
+    }
+}
+
 impl Attached {
     fn report(&self, fresh: bool) -> LibraryReport {
         let bundles = || self.plan.bundles.iter().enumerate();

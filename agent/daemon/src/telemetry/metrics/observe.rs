@@ -54,11 +54,13 @@ fn whole(
     if def.kind == Kind::Counter {
         let builder = meter.u64_observable_counter(def.name).with_unit(def.unit);
         let builder = builder.with_description(def.help);
-        drop(builder.with_callback(move |seen| observe(&state, seen)).build());
+        let _kept_by_the_provider =
+            builder.with_callback(move |seen| observe(&state, seen)).build();
     } else {
         let builder = meter.u64_observable_gauge(def.name).with_unit(def.unit);
         let builder = builder.with_description(def.help);
-        drop(builder.with_callback(move |seen| observe(&state, seen)).build());
+        let _kept_by_the_provider =
+            builder.with_callback(move |seen| observe(&state, seen)).build();
     }
 }
 
@@ -73,11 +75,13 @@ fn broken(
     if def.kind == Kind::Counter {
         let builder = meter.f64_observable_counter(def.name).with_unit(def.unit);
         let builder = builder.with_description(def.help);
-        drop(builder.with_callback(move |seen| observe(&state, seen)).build());
+        let _kept_by_the_provider =
+            builder.with_callback(move |seen| observe(&state, seen)).build();
     } else {
         let builder = meter.f64_observable_gauge(def.name).with_unit(def.unit);
         let builder = builder.with_description(def.help);
-        drop(builder.with_callback(move |seen| observe(&state, seen)).build());
+        let _kept_by_the_provider =
+            builder.with_callback(move |seen| observe(&state, seen)).build();
     }
 }
 

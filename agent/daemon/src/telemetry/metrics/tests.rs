@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use inflightd_abi::table::Ranks;
 use inflightd_core::fact::{Outcome, Room, Seq};
-use inflightd_core::verdict::{Appended, Bytes, Clear, ClearReason, Dwell};
+use inflightd_core::verdict::{Appended, Bytes, Clear, ClearReason, Dwell, Tier};
 use inflightd_core::{Cause, Finding, Reason, Sight, Source};
 
 use super::*;
@@ -36,6 +36,7 @@ fn dwell(worker: u32, outcome: Outcome) -> Output {
         cause: None,
         stalled: false,
         evidence: Vec::new(),
+        tier: Tier::Room,
     })
 }
 
@@ -104,6 +105,7 @@ fn every_definition_shows_in_a_scrape() {
         expected: 0,
         peers: Vec::new(),
         late: false,
+        tier: Tier::Room,
     }));
     instruments.take(&Output::Clear(Clear {
         at: Nanos::ZERO,
