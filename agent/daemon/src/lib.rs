@@ -27,6 +27,7 @@ pub mod meters;
 pub mod names;
 pub mod probe;
 pub mod proc;
+pub mod reload;
 pub mod replay;
 pub mod run;
 pub mod sink;

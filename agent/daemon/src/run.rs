@@ -16,6 +16,7 @@ use crate::hits::Hits;
 use crate::journal::Journal;
 use crate::probe::{Options, Probes};
 use crate::proc::{self, Stat};
+use crate::reload::{note, reload};
 use crate::sink::{Form, Sink};
 use crate::table;
 use crate::tap::Tap;
@@ -94,13 +95,17 @@ impl Agenda {
 
 /// Runs the agent until it is told to stop.
 pub fn run(args: &cli::Run) -> Result<(), RunError> {
-    let config = Config::load(args)?;
-    let agent = prepare(args, &config)?;
+    let mut config = Config::load(args)?;
+    note(&config);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(RunError::io("starting the runtime"))?;
-    match runtime.block_on(serve(agent)) {
+    // Before the probes are loaded, which takes a while: a SIGHUP that nobody waits for kills.
+    let signals =
+        runtime.block_on(async { Signals::new() }).map_err(RunError::io("waiting for signals"))?;
+    let agent = prepare(args, &config)?;
+    match runtime.block_on(serve(agent, signals, (args, &mut config))) {
         Ok(()) => Ok(()),
         // Nobody reads any more: that is how a pipeline ends.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -163,16 +168,26 @@ fn check(pid: u32, device: (u32, u32)) -> Result<(), RunError> {
     }
 }
 
-async fn serve(mut agent: Agent) -> io::Result<()> {
-    let mut stop = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
+async fn serve(
+    mut agent: Agent,
+    mut signals: Signals,
+    (args, config): (&cli::Run, &mut Config),
+) -> io::Result<()> {
     let mut agenda = Agenda::from(Clock::now());
     loop {
         let (at, wake) = agenda.next(agent.deadline());
         let pause = at.since(Clock::now()).duration();
-        if stopped_within(pause, &mut stop).await {
-            return agent.finish(Clock::now());
-        }
+        let told = signals.within(pause).await;
         let now = Clock::now();
+        match told {
+            Some(Told::Stop) => return agent.finish(now),
+            Some(Told::Reload) => {
+                let read = reload(args, config);
+                agent.reloaded(read.is_ok().then_some(&*config));
+                continue;
+            }
+            None => {}
+        }
         if now.since(at) >= OVERSLEPT {
             agent.catch_up(now)?;
         }
@@ -187,14 +202,37 @@ async fn serve(mut agent: Agent) -> io::Result<()> {
     }
 }
 
-/// Sleeps; `true` when a signal says to stop.
-async fn stopped_within(pause: Duration, stop: &mut [Signal; 2]) -> bool {
-    let [terminate, interrupt] = stop;
-    tokio::select! {
-        biased;
-        _ = terminate.recv() => true,
-        _ = interrupt.recv() => true,
-        () = tokio::time::sleep(pause) => false,
+/// What a signal says.
+enum Told {
+    Stop,
+    Reload,
+}
+
+/// The signals that the agent answers to.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Sleeps, unless a signal comes.
+    async fn within(&mut self, pause: Duration) -> Option<Told> {
+        tokio::select! {
+            biased;
+            _ = self.terminate.recv() => Some(Told::Stop),
+            _ = self.interrupt.recv() => Some(Told::Stop),
+            _ = self.hangup.recv() => Some(Told::Reload),
+            () = tokio::time::sleep(pause) => None,
+        }
     }
 }
 

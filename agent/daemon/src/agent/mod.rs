@@ -21,6 +21,7 @@ use peers::Peers;
 pub use teller::Teller;
 
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::discover::Census;
 use crate::glance::Glances;
 use crate::hits::Hits;
@@ -170,6 +171,14 @@ impl Agent {
     pub fn read_tables(&mut self, now: Nanos) -> io::Result<()> {
         self.scan_all(now, false);
         self.pump(now)
+    }
+
+    /// The configuration was read again: another one is in force, or an error kept the old one.
+    pub fn reloaded(&mut self, new: Option<&Config>) {
+        if let Some(config) = new {
+            self.ledger.set_policy(config.policy);
+            self.teller.reconfigure(config);
+        }
     }
 
     /// Attaches the probes to a worker's process.

@@ -7,6 +7,7 @@ use inflightd_core::fact::Worker;
 use inflightd_core::{Nanos, Output};
 
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::identity::Identity;
 use crate::journal::{Gone, Journal, Past};
 use crate::names::Names;
@@ -76,6 +77,11 @@ impl Teller {
     /// Wall time was set anew.
     pub(super) fn offset(&mut self, clock: Clock) {
         self.on_tap(|tap| tap.offset(clock));
+    }
+
+    /// Another configuration is in force.
+    pub(super) fn reconfigure(&mut self, config: &Config) {
+        self.on_tap(|tap| tap.policy(&config.policy));
     }
 
     fn on_tap(&mut self, act: impl FnOnce(&mut Tap) -> io::Result<()>) {

@@ -105,14 +105,26 @@ impl Config {
         self.settings.iter().find(|setting| setting.key == key)
     }
 
-    /// Keys in which `new` differs and that only a restart can change.
-    pub fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
+    /// Takes over `new`, except for what only a restart can change; gives the keys of that in
+    /// which `new` differs.
+    pub fn take_over(&mut self, new: Self) -> Vec<&'static str> {
         let differs = [
             ("state_dir", self.state_dir != new.state_dir),
             ("probes", self.probes != new.probes),
             ("http.listen", self.http.listen != new.http.listen),
         ];
-        differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
+        let kept: Vec<&str> =
+            differs.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect();
+        let old = std::mem::replace(self, new);
+        (self.state_dir, self.probes) = (old.state_dir, old.probes);
+        self.http = old.http;
+        for setting in &mut self.settings {
+            let was = old.settings.iter().find(|was| was.key == setting.key);
+            if let Some(was) = was.filter(|_| kept.contains(&setting.key.as_str())) {
+                setting.clone_from(was);
+            }
+        }
+        kept
     }
 }
 

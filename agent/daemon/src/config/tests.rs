@@ -324,10 +324,14 @@ fn the_schema_says_what_is_in_force() {
 }
 
 #[test]
-fn what_cannot_change_live_is_known() {
+fn what_cannot_change_live_stays_and_is_named() {
+    let mut config = lift("").unwrap();
+    let text = "state_dir = '/x'\nprobes = false\nhttp.listen = 'off'\ndeadlines.stall = 4";
+    assert_eq!(config.take_over(lift(text).unwrap()), ["state_dir", "probes", "http.listen"]);
     let old = lift("").unwrap();
-    let new =
-        lift("state_dir = '/x'\nprobes = false\nhttp.listen = 'off'\ndeadlines.stall = 4").unwrap();
-    assert_eq!(old.needs_restart(&new), ["state_dir", "probes", "http.listen"]);
-    assert_eq!(old.needs_restart(&lift("deadlines.stall = 4").unwrap()), Vec::<&str>::new());
+    assert_eq!((&config.state_dir, config.probes, config.http), (&old.state_dir, true, old.http));
+    assert_eq!(config.policy.stall, Nanos::from_secs(4));
+    assert_eq!(config.setting("probes").unwrap().value, true);
+    assert_eq!(config.setting("deadlines.stall").unwrap().value, 4.0);
+    assert!(config.take_over(lift("deadlines.stall = 5").unwrap()).is_empty());
 }

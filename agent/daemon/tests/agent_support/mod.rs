@@ -143,12 +143,13 @@ pub(crate) fn inflightd(arguments: &[&str]) -> Command {
 impl Agent {
     /// Starts one on a state directory.
     pub(crate) fn start(state: &Path, arguments: &[&str]) -> Self {
-        let mut child = inflightd(&["run", "--json", "--log", "warn", "--state-dir"])
-            .arg(state)
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut command = inflightd(&["run", "--json", "--log", "warn", "--state-dir"]);
+        Self::of(command.arg(state).args(arguments))
+    }
+
+    /// Starts one by a command of the caller's.
+    pub(crate) fn of(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let lines = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&lines);
@@ -180,6 +181,12 @@ impl Agent {
             lines.iter().find(|line| is(line, pid, kind) && fits(line)).cloned()
         });
         found.unwrap_or_else(|| panic!("no such {kind} of {pid}: {:#?}", self.lines(pid, kind)))
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.child.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
     }
 
     /// Ends it and gives every line that it wrote.
