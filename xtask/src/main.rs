@@ -1,10 +1,10 @@
 //! Tasks of this repository; `cargo xtask help` lists them.
 
-mod bench;
 mod cases;
 mod check;
 mod clock;
 mod demo;
+mod price;
 mod say;
 mod setup;
 mod shell;
@@ -32,8 +32,8 @@ enum Task {
     Demo,
     /// Set up and run every test
     Test(test::Options),
-    /// Measure what the parts cost: the ledger, a mark, the pair with and without hook and agent
-    Bench(cases::bench::Options),
+    /// Measure what inflightd costs: the table of the README
+    Bench(price::Options),
     /// Formatting, lints, documentation, purity, licences, bounds; no root needed
     Check,
     /// Run fault cases and judge the agent's verdicts
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
         Task::Setup => setup::run(),
         Task::Demo => demo::run(),
         Task::Test(options) => test::run(&options),
-        Task::Bench(options) => bench::run(&options),
+        Task::Bench(options) => price::run(&options),
         Task::Check => check::run(),
         Task::Cases(options) => cases::run(&options),
     };

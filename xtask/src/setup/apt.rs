@@ -42,6 +42,23 @@ pub(crate) fn install() -> Result<()> {
     fetch(&known)
 }
 
+/// Install those packages whose program is missing.
+pub(super) fn want(tools: &[(&str, &str)]) -> Result<()> {
+    let missing: Vec<&str> = tools
+        .iter()
+        .filter(|(_, tool)| version_of(tool).is_none())
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if version_of("dpkg-query").is_none() {
+        bail!("this system has no dpkg\nfix: install by hand: {}", missing.join(", "));
+    }
+    refresh()?;
+    fetch(&missing)
+}
+
 /// Whether Debian's compiler and its BPF library are there.
 pub(crate) fn has_debian_bpf() -> bool {
     Path::new(BPF_RUSTC).exists() && Path::new(BPF_LIBRARY).exists()

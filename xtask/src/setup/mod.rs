@@ -26,3 +26,8 @@ pub(crate) fn run() -> Result<()> {
     say::line(format_args!("setup is complete … {took:.1} s"));
     Ok(())
 }
+
+/// What `bench` needs beside the rest.
+pub(crate) fn bench_tools() -> Result<()> {
+    apt::want(&[("bpftrace", "bpftrace")])
+}

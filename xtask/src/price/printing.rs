@@ -1,0 +1,105 @@
+//! CPU per event, against a bpftrace script with the same probes that prints each event.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::NamedTempFile;
+
+use super::Row;
+use super::agent::{Agent, Usage};
+use super::load::{self, Load};
+use super::sample::median;
+use crate::clock::Moment;
+use crate::say;
+
+/// Marks a second: what a script that prints can follow.
+const RATE: u32 = 40_000;
+const SECONDS: f64 = 3.0;
+const SERIES: usize = 3;
+/// Longest wait for bpftrace to attach.
+const LIMIT: Duration = Duration::from_secs(30);
+const SCRIPT: &str = r#"{ printf("%llu %d %s %d %d %d\n", nsecs, tid, func, arg0, arg1, arg2); }"#;
+
+/// bpftrace on all the marks of a library.
+pub(super) struct Tracer {
+    child: Child,
+    out: NamedTempFile,
+}
+
+impl Tracer {
+    /// Start it; its probes are on when this returns.
+    pub(super) fn start(library: &Path, body: &str) -> Result<Self> {
+        let out = NamedTempFile::new().context("making a file for bpftrace")?;
+        let to = |file: &File| file.try_clone().context("sharing a file with bpftrace");
+        let program = format!("uprobe:{}:inflight_mark_* {body}", library.display());
+        let mut command = Command::new("bpftrace");
+        command.args(["-e", &program]).stdin(Stdio::null());
+        command.stdout(to(out.as_file())?).stderr(to(out.as_file())?);
+        let child = command.spawn().context("starting bpftrace")?;
+        let tracer = Self { child, out };
+        let end = Moment::now().plus(LIMIT);
+        while !tracer.said()?.contains("Attaching") {
+            if Moment::now() >= end {
+                bail!("bpftrace has not attached: {}", tracer.said()?);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        // It says so before it does.
+        std::thread::sleep(Duration::from_secs(1));
+        Ok(tracer)
+    }
+
+    fn said(&self) -> Result<String> {
+        std::fs::read_to_string(self.out.path()).context("reading what bpftrace printed")
+    }
+}
+
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        // By SIGINT it takes its probes away before it ends.
+        if let Ok(pid) = i32::try_from(self.child.id())
+            && let Some(pid) = rustix::process::Pid::from_raw(pid)
+        {
+            // One that has ended already needs none.
+            rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap_or_default();
+        }
+        drop(self.child.wait());
+    }
+}
+
+pub(super) fn measure() -> Result<Vec<Row>> {
+    let mut load = Load::start()?;
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for _ in 0..SERIES {
+        let agent = Agent::start(&[load.pid()], 600.0, None)?;
+        ours.push(per_event(&mut load, agent.pid())?);
+        drop(agent);
+        let tracer = Tracer::start(&load::library(), SCRIPT)?;
+        theirs.push(per_event(&mut load, tracer.child.id())?);
+        let lines = tracer.said()?.lines().count();
+        say::line(format_args!("  bpftrace printed {lines} lines"));
+    }
+    let (ours, theirs) = (median(&ours), median(&theirs));
+    let ratio = ours / theirs.max(1.0);
+    Ok(vec![
+        Row::new(
+            "CPU of the agent per mark, against a bpftrace script that prints each",
+            format!("{ours:.0} ns against {theirs:.0} ns: {ratio:.2} ×"),
+        )
+        .goal("≤ 0.2 ×", ratio <= 0.2),
+    ])
+}
+
+/// Nanoseconds of CPU of a process per mark of the load, idle cost included.
+fn per_event(load: &mut Load, pid: u32) -> Result<f64> {
+    let before = Usage::of(pid)?;
+    let said = load.tell(&format!("stays {RATE} {SECONDS}"))?;
+    std::thread::sleep(Duration::from_secs(1));
+    let cpu = Usage::of(pid)?.cpu_since(&before);
+    let nanos = cpu * 1e9 / said.get("marks")?;
+    say::line(format_args!("  {nanos:.0} ns a mark"));
+    Ok(nanos)
+}
