@@ -229,8 +229,8 @@ fn what_cannot_be_watched_is_refused_by_name() {
     let cases: [(&[&str], i32, &str); 4] = [
         (&["--pid", "4194305"], 6, "--pid 4194305: no such process"),
         (&["--pid", &own], 6, "not a worker"),
-        (&["--stall", "never"], 2, "`--stall` is never"),
-        (&["--config", "/nowhere"], 2, "reading the configuration /nowhere"),
+        (&["--stall", "never"], 2, "flag --stall: `deadlines.stall` is `never`"),
+        (&["--config", "/nowhere"], 2, "/nowhere: cannot be opened"),
     ];
     for (arguments, code, told) in cases {
         let (given, text) = run(arguments);

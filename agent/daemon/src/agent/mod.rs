@@ -175,6 +175,7 @@ impl Agent {
 
     /// The configuration was read again: another one is in force, or an error kept the old one.
     pub fn reloaded(&mut self, new: Option<&Config>) {
+        self.teller.instruments().reloaded(new.is_some());
         if let Some(config) = new {
             self.ledger.set_policy(config.policy);
             self.teller.reconfigure(config);
