@@ -140,7 +140,7 @@ def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("name")
     parser.add_argument("--memory", type=int, default=256 << 20, help="bytes")
-    parser.add_argument("--shards", type=int, default=4, help="transfer worker threads")
+    parser.add_argument("--shards", type=int, default=5, help="transfer worker threads")
     parser.add_argument("--workers", type=int, default=1, help="queues with a table each")
     parser.add_argument("--bare", action="store_true", help="run without the hook")
     parser.add_argument("--notify", action="store_true", help="a NIXL notification a chunk")

@@ -138,6 +138,9 @@ pub(super) struct Append {
     pub(super) id: Option<u64>,
     /// The room of this name has the same number.
     pub(super) like: Option<String>,
+    /// The worker thread that serves it, 0 to 4; the healthy rooms use 1 to 3.
+    #[serde(default)]
+    pub(super) shard: u64,
     /// Seconds that the prompt takes to compute: from the request's coming to the append.
     #[serde(default)]
     pub(super) prefill_s: f64,

@@ -13,7 +13,7 @@ use super::super::step::{Append, Who};
 use super::{ANSWER, FIRST_VICTIM, READY, World};
 use crate::clock::Moment;
 
-/// The shard of the victims; the healthy rooms use the others.
+/// The shard of the victims unless the case says otherwise; the healthy rooms use the others.
 const SICK_SHARD: u64 = 0;
 /// Ids of the rooms on paper, in turn from here; each queue has its own.
 const FIRST_FILLED: u64 = 1 << 62;
@@ -79,7 +79,7 @@ impl World<'_> {
             self.prefill.tell(&json!({
                 "do": "append", "room": room, "to": append.to.agent(), "bytes": append.bytes,
                 "chunk": append.chunk, "pace": append.pace, "fault": append.fault,
-                "shard": SICK_SHARD, "prefill": append.prefill_s,
+                "shard": append.shard, "prefill": append.prefill_s,
             }))?;
             if append.prefill_s > 0.0 {
                 continue;
