@@ -24,6 +24,12 @@ impl Moment {
         Self(self.0.saturating_add(nanos))
     }
 
+    /// The moment `before` earlier, at the earliest the clock's begin.
+    pub(crate) fn minus(self, before: Duration) -> Self {
+        let nanos = u64::try_from(before.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_sub(nanos))
+    }
+
     /// Time since `earlier`; zero where that is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

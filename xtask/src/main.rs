@@ -36,6 +36,8 @@ enum Task {
     Bench(price::Options),
     /// Formatting, lints, documentation, purity, licences, bounds; no root needed
     Check,
+    /// Load, faults and decodes that come and go beside one agent, and whether that grows
+    Soak(cases::soak::Options),
     /// Run fault cases and judge the agent's verdicts
     Cases(cases::Options),
 }
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Task::Test(options) => test::run(&options),
         Task::Bench(options) => price::run(&options),
         Task::Check => check::run(),
+        Task::Soak(options) => cases::soak::run(&options),
         Task::Cases(options) => cases::run(&options),
     };
     match done {

@@ -65,7 +65,8 @@ impl Agent {
         inbox: Sender<Message>,
     ) -> Result<Self> {
         let mut command = program.map_or_else(|| Command::new(binary()), Command::new);
-        command.args(["run", "--json"]);
+        // Several agents run side by side: none of them may take the default address.
+        command.args(["run", "--json", "--listen", "off"]);
         command.args(["--suspect", &setting.suspect_s.to_string()]);
         command.args(["--stall", &setting.stall_s.to_string()]);
         if !setting.config.is_empty() {
@@ -106,6 +107,11 @@ impl Agent {
         let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
         let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
         Some(Usage { at, cpu_s, resident_mib: kib / 1024.0 })
+    }
+
+    /// Its host pid.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     /// Send a signal.

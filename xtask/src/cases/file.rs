@@ -146,7 +146,8 @@ pub(super) fn load(names: &[String]) -> Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn read(path: &Path) -> Result<Case> {
+/// Read one case file.
+pub(super) fn read(path: &Path) -> Result<Case> {
     let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
     parse(&name, &text).with_context(|| format!("in {}", path.display()))
@@ -233,6 +234,9 @@ pub(super) mod tests {
     fn every_case_file_in_the_tree_is_well_formed() {
         let cases = load(&[]).unwrap();
         assert!(cases.len() >= 10, "one for each row of the table");
+        let orders: std::collections::BTreeSet<u32> = cases.iter().map(|case| case.order).collect();
+        assert_eq!(orders.len(), cases.len(), "each case has its own place in the order");
+        read(&tree::root().join(FOLDER).join("soak/round.toml")).unwrap();
     }
 
     #[test]

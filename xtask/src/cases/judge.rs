@@ -322,7 +322,7 @@ fn row(case: &Case, right: &Right, name: &str, stay: &Stay, record: &Record) -> 
         format!("no alert, ended {}{why}", seen.line.outcome.as_deref().unwrap_or("?"))
     });
     let since = first.map(|seen| seen.at.seconds_after(stay.injected));
-    let hard = right.expected().is_some_and(|alert| alert.earliest_s == 0.0 && !right.late);
+    let hard = right.expected().is_some_and(|alert| alert.earliest_s < 1.0 && !right.late);
     let deadline = if hard { 0.0 } else { case.agent.stall_s };
     Row {
         room: name.to_owned(),

@@ -9,6 +9,7 @@ mod pair;
 mod record;
 mod report;
 mod right;
+pub(crate) mod soak;
 mod step;
 mod steps;
 mod traffic;

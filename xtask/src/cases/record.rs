@@ -1,7 +1,8 @@
 //! What happened in one run of a case: the judge's input.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ pub(super) struct Record {
     pub(super) victims: BTreeMap<String, Stay>,
     /// Healthy rooms.
     pub(super) beside: Vec<Stay>,
+    /// Healthy rooms that were taken out.
+    pub(super) forgotten: u64,
     /// The agent's lines about the pair, in the order of their arrival.
     pub(super) lines: Vec<Seen>,
     /// When the first agent came to be ready.
@@ -189,6 +192,7 @@ impl Record {
             agent_mib: None,
             victims: BTreeMap::new(),
             beside: Vec::new(),
+            forgotten: 0,
             lines: Vec::new(),
             agent_ready: None,
             agent_kills: 0,
@@ -255,10 +259,47 @@ impl Record {
             // A library uses its handles again: which stay a line ends cannot be told from here.
             return false;
         }
-        let mut stays = self.victims.values().chain(&self.beside);
-        stays.all(|stay| {
-            stay.removed.is_none() || self.about(stay).any(|seen| seen.line.kind == "dwell")
-        })
+        self.victims.values().chain(&self.beside).all(|stay| self.told(stay))
+    }
+
+    /// Whether the agent has reported the end of a room, unless that has not ended.
+    pub(super) fn told(&self, stay: &Stay) -> bool {
+        stay.removed.is_none() || self.about(stay).any(|seen| seen.line.kind == "dwell")
+    }
+
+    /// Takes out everything but the healthy rooms that were open at `before` or came later.
+    pub(super) fn take_settled(&mut self, before: Moment) -> Self {
+        let settled =
+            |stay: &Stay| stay.removed.as_ref().is_some_and(|(removed, _)| *removed < before);
+        let (ended, open) = mem::take(&mut self.beside).into_iter().partition(settled);
+        self.beside = open;
+        let of_open: BTreeSet<(u64, u64)> =
+            self.beside.iter().map(|stay| (stay.room, stay.seq)).collect();
+        // A line may be read before the event of the pair that it belongs to.
+        let keep = |seen: &Seen| {
+            let stay = (seen.line.room.unwrap_or(0), seen.line.seq.unwrap_or(0));
+            seen.at >= before || of_open.contains(&stay)
+        };
+        let lines = mem::take(&mut self.lines);
+        let mut taken = Self {
+            victims: mem::take(&mut self.victims),
+            beside: ended,
+            agent_ready: self.agent_ready,
+            starved: mem::take(&mut self.starved),
+            spoilt: mem::take(&mut self.spoilt),
+            agent_faults: mem::take(&mut self.agent_faults),
+            ..Self::new(self.prefill, self.known_by)
+        };
+        for seen in lines {
+            let of_victim = taken.victims.values().any(|stay| self.is_about(&seen, stay));
+            if keep(&seen) && !of_victim {
+                self.lines.push(seen);
+            } else {
+                taken.lines.push(seen);
+            }
+        }
+        self.forgotten += taken.beside.len() as u64;
+        taken
     }
 
     /// The lines about one stay of the prefill's.

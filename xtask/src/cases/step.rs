@@ -52,6 +52,8 @@ pub(super) enum Step {
     /// The decode is killed and started anew under its old NIXL name; the prefill is not told and
     /// keeps what it knew of the dead one.
     Restart { who: Who },
+    /// So many further decodes, of which nobody knows, start and end one after another.
+    Guests { times: u32 },
     /// The prefill forgets what it knew of the decode and learns it anew.
     Renew { who: Who },
     /// Packets between the two network namespaces of a pair that lives `apart` are dropped, in

@@ -31,10 +31,12 @@ fn steps(case: &Case, world: &mut World<'_>) -> Result<()> {
         world.await_agent()?;
     }
     world.begin_traffic();
-    for step in &case.steps {
-        take(case, step, world)?;
-    }
-    Ok(())
+    take_all(case, world)
+}
+
+/// Take the steps of a case, one after another.
+pub(super) fn take_all(case: &Case, world: &mut World<'_>) -> Result<()> {
+    case.steps.iter().try_for_each(|step| take(case, step, world))
 }
 
 fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
@@ -49,6 +51,7 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
             world.decode(*who).signal(Signal::CONT)?;
         }
         Step::Restart { who } => world.restart(*who)?,
+        Step::Guests { times } => world.guests(*times)?,
         Step::Renew { who } => world.introduce_one(*who, true)?,
         Step::Cut { room } => world.cut(room)?,
         Step::Heal => {

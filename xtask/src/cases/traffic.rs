@@ -49,9 +49,9 @@ impl Traffic {
         self.sent
     }
 
-    /// The command that appends the next room, when one is due.
-    pub(super) fn due(&mut self, now: Moment, stays: &[Stay]) -> Option<Value> {
-        let told = stays.len() as u64;
+    /// The command that appends the next room, when one is due. `forgotten` further stays are over.
+    pub(super) fn due(&mut self, now: Moment, stays: &[Stay], forgotten: u64) -> Option<Value> {
+        let told = stays.len() as u64 + forgotten;
         let open = stays.iter().filter(|stay| stay.removed.is_none()).count();
         let early = self.next.is_some_and(|next| now < next);
         if self.is_over() || early || open >= OPEN || told + OPEN as u64 <= self.sent {
@@ -87,13 +87,13 @@ mod tests {
     fn rooms_come_in_turn_and_not_before_their_time() {
         let mut traffic = Traffic::new(&sample().beside);
         let start = Moment(1_000_000_000);
-        assert!(traffic.due(start, &[]).is_none(), "not begun");
+        assert!(traffic.due(start, &[], 0).is_none(), "not begun");
         traffic.begin();
-        assert_eq!(traffic.due(start, &[]).unwrap()["room"], 0);
-        assert!(traffic.due(start, &[]).is_none(), "too soon");
-        assert_eq!(traffic.due(start.plus(Duration::from_millis(50)), &[]).unwrap()["room"], 1);
+        assert_eq!(traffic.due(start, &[], 0).unwrap()["room"], 0);
+        assert!(traffic.due(start, &[], 0).is_none(), "too soon");
+        assert_eq!(traffic.due(start.plus(Duration::from_millis(50)), &[], 0).unwrap()["room"], 1);
         traffic.stop();
-        assert!(traffic.due(start.plus(Duration::from_secs(9)), &[]).is_none(), "stopped");
+        assert!(traffic.due(start.plus(Duration::from_secs(9)), &[], 0).is_none(), "stopped");
     }
 
     #[test]
@@ -102,7 +102,7 @@ mod tests {
         traffic.begin();
         let sent = (0..100).filter(|turn| {
             let now = Moment(1).plus(Duration::from_secs(*turn));
-            traffic.due(now, &[]).is_some()
+            traffic.due(now, &[], 0).is_some()
         });
         assert_eq!(sent.count(), OPEN);
     }
@@ -113,7 +113,7 @@ mod tests {
         case.beside.at_most = 1;
         let mut traffic = Traffic::new(&case.beside);
         traffic.begin();
-        assert!(traffic.due(Moment(1), &[]).is_some());
+        assert!(traffic.due(Moment(1), &[], 0).is_some());
         assert!(traffic.is_over());
     }
 }

@@ -64,6 +64,8 @@ pub(super) struct World<'a> {
     events: Vec<(&'static str, Event)>,
     /// Ids and names of the victims, in the order in which the case expects them.
     names: Vec<(u64, String)>,
+    /// How many victims were given a number.
+    numbered: u64,
     traffic: Traffic,
     turned: Moment,
     record: Record,
@@ -98,6 +100,7 @@ impl<'a> World<'a> {
             covered: BTreeSet::new(),
             events: Vec::new(),
             names: Vec::new(),
+            numbered: 0,
             traffic: Traffic::new(&case.beside),
             turned: Moment::now(),
             record,
@@ -157,7 +160,7 @@ impl<'a> World<'a> {
         while let Ok(next) = self.inbox.try_recv() {
             self.take(next);
         }
-        if let Some(command) = self.traffic.due(now, &self.record.beside) {
+        if let Some(command) = self.traffic.due(now, &self.record.beside, self.record.forgotten) {
             self.prefill.tell(&command)?;
         }
         if self.agent.as_mut().is_some_and(Agent::is_gone) {
@@ -255,8 +258,9 @@ impl<'a> World<'a> {
     pub(super) fn start_agent(&mut self) -> Result<()> {
         self.covered.clear();
         self.agents += 1;
-        // A decode that is started later could not be named to it now.
-        let by_pid = self.view.by_pid && !self.case.restarts();
+        // A decode that is started later cannot be named to it now, and a process without the
+        // hook is none that can be named.
+        let by_pid = self.view.by_pid && !self.case.restarts() && !self.case.pair.bare;
         let pids = if by_pid { self.pids() } else { Vec::new() };
         let name = format!("agent-{}.capture", self.agents);
         let capture = self.view.capture.then(|| self.scratch.path(&name));
@@ -292,6 +296,23 @@ impl<'a> World<'a> {
         self.agent.as_ref().and_then(Agent::usage)
     }
 
+    /// The running agent's pid.
+    pub(super) fn agent_pid(&self) -> Option<u32> {
+        self.agent.as_ref().map(Agent::pid)
+    }
+
+    /// Wait until the agent has told the end of all victims, for as long as that may take.
+    pub(super) fn await_told(&mut self) -> Result<()> {
+        let told = |world: &Self| world.record.victims.values().all(|stay| world.record.told(stay));
+        self.wait(SETTLE, told).map(drop)
+    }
+
+    /// Take out what happened, but for the healthy rooms that were open at `before` or came later.
+    pub(super) fn forget(&mut self, before: Moment) -> Record {
+        self.names.clear();
+        self.record.take_settled(before)
+    }
+
     /// The pair's living processes.
     fn pids(&mut self) -> Vec<u32> {
         let mut pids = vec![self.prefill.pid()];
@@ -317,7 +338,7 @@ impl<'a> World<'a> {
     /// told to append and has not spoken of yet.
     pub(super) fn beside_ended(&self) -> bool {
         let ended = self.record.beside.iter().filter(|stay| stay.removed.is_some()).count();
-        self.traffic.is_over() && ended as u64 == self.traffic.sent()
+        self.traffic.is_over() && ended as u64 + self.record.forgotten == self.traffic.sent()
     }
 
     /// Stop the healthy rooms, wait for the last ones and for what the agent has to say of them.

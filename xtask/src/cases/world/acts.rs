@@ -19,6 +19,8 @@ const SICK_SHARD: u64 = 0;
 const FIRST_FILLED: u64 = 1 << 62;
 /// Ids between the first rooms on paper of two queues.
 const FILLED_APART: u64 = 1 << 40;
+/// The name of decodes that come and go.
+const GUEST: &str = "guest";
 /// Longest time for a long queue or a burst of marks to be made.
 const MADE: Duration = Duration::from_mins(1);
 
@@ -57,11 +59,23 @@ impl World<'_> {
         self.meet(who)
     }
 
+    /// Decodes that come and go.
+    pub(in crate::cases) fn guests(&mut self, times: u32) -> Result<()> {
+        for _ in 0..times {
+            let (pair, outbox) = (&self.case.pair, self.outbox.clone());
+            let mut guest = Process::start(DECODE, GUEST, pair, &HERE, self.scratch, outbox)?;
+            self.await_event(GUEST, "ready", READY)?;
+            guest.end();
+        }
+        Ok(())
+    }
+
     /// The id of the victim of that name, which may be appended yet.
     pub(in crate::cases) fn expect_victim(&mut self, name: &str) -> u64 {
         let known = self.names.iter().find(|(_, known)| *known == name).map(|(room, _)| *room);
         known.unwrap_or_else(|| {
-            let room = FIRST_VICTIM + self.names.len() as u64;
+            let room = FIRST_VICTIM + self.numbered;
+            self.numbered += 1;
             self.names.push((room, name.to_owned()));
             room
         })
