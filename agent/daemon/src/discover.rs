@@ -1,24 +1,36 @@
-//! The census: which processes map a table.
+//! The census: which processes map a table, or a transfer library.
 //!
-//! Reading a process's `maps` costs milliseconds for an engine, so it is read only when something
-//! says that it may have changed: the process is new, its address space has another size, a mark
-//! names it, or it has not been read for long. A look reads a bounded number of them.
+//! Reading a process's `maps` takes its mmap lock and costs milliseconds for an engine. So it is
+//! read only when something says that it may have changed: the process is new, its address space
+//! has another size, its table is not where it was, a mark names it, or it has not been read for
+//! long. Then, too, it is read at most once a second and for at most a hundredth of the time, and
+//! a look reads a bounded number of processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use inflightd_core::Nanos;
 
-use crate::proc::{self, Stat, TableMap};
+use crate::clock::Clock;
+use crate::probe::is_telling;
+use crate::proc::{self, Maps, Stat, TableMap};
 
 /// Most `maps` read in one look; the rest wait for the next.
 const READS_MAX: usize = 256;
-/// A process younger than this (since it was first seen) is read at every change of size.
+/// Most time that a look reads `maps` for. The first has more: without it nobody is seen.
+const READING_MAX: Nanos = Nanos::from_millis(100);
+/// So long the first look may read.
+const FIRST_READING_MAX: Nanos = Nanos::from_secs(2);
+/// A process younger than this (since it was first seen) is asked for its size at every look.
 const YOUNG: Nanos = Nanos::from_secs(600);
-/// An older one, or one whose table is known, is read at a change at most so often.
-const CHANGED_EVERY: Nanos = Nanos::from_secs(5);
+/// An older one that is of no interest is asked so often.
+const ASKED_EVERY: Nanos = Nanos::from_secs(5);
+/// A process that has changed is read at most so often.
+const CHANGED_EVERY: Nanos = Nanos::from_secs(1);
 /// A process that hints ask for is read at most so often.
 const HINTED_EVERY: Nanos = Nanos::from_millis(200);
+/// A process is read for at most this part of the time; hints may ask for five times as much.
+const SHARE: u64 = 100;
 /// Any process is read at least so often.
 const EVERY: Nanos = Nanos::from_secs(60);
 
@@ -27,69 +39,134 @@ const EVERY: Nanos = Nanos::from_secs(60);
 pub struct Read {
     /// Process id.
     pub pid: u32,
-    /// Its start time, in clock ticks since boot.
+    /// Its start time, in clock ticks since boot. Another program may run in the same process
+    /// since the last time.
     pub start: u64,
-    /// The tables that it maps.
-    pub maps: Vec<TableMap>,
+    /// What it maps.
+    pub maps: Maps,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// What the census has cost; all of it only grows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Readings of a process's `stat`.
+    pub stats: u64,
+    /// Readings of a process's `maps`.
+    pub maps: u64,
+    /// Bytes of `maps` that were read.
+    pub bytes: u64,
+    /// Time spent on reading `maps`, in nanoseconds.
+    pub nanos: u64,
+}
+
+#[derive(Clone, Debug)]
 struct Seen {
     start: u64,
     vsize: u64,
     first_at: Nanos,
+    asked_at: Nanos,
     read_at: Option<Nanos>,
-    has_table: bool,
+    /// How long the last reading took.
+    took: Nanos,
+    tables: Vec<TableMap>,
+    has_libraries: bool,
 }
 
 impl Seen {
+    const fn new(stat: Stat, now: Nanos) -> Self {
+        Self {
+            start: stat.start,
+            vsize: stat.vsize,
+            first_at: now,
+            asked_at: now,
+            read_at: None,
+            took: Nanos::ZERO,
+            tables: Vec::new(),
+            has_libraries: false,
+        }
+    }
+
+    /// Whether its size should be asked for now.
+    fn is_asked(&self, now: Nanos) -> bool {
+        let is_young = now.since(self.first_at) < YOUNG && self.vsize > 0;
+        let is_of_interest = is_young || self.has_libraries || !self.tables.is_empty();
+        is_of_interest || now.since(self.asked_at) >= ASKED_EVERY
+    }
+
     /// Whether its `maps` should be read now, given its size now.
     fn is_due(&self, now: Nanos, vsize: u64) -> bool {
         let Some(read_at) = self.read_at else {
             return true;
         };
-        let is_young = now.since(self.first_at) < YOUNG && !self.has_table;
         let since = now.since(read_at);
-        since >= EVERY || vsize != self.vsize && (is_young || since >= CHANGED_EVERY)
+        since >= EVERY || vsize != self.vsize && since >= self.pause(CHANGED_EVERY, SHARE)
+    }
+
+    /// Whether a hint makes it be read now.
+    fn is_ripe(&self, now: Nanos) -> bool {
+        self.read_at.is_none_or(|at| now.since(at) >= self.pause(HINTED_EVERY, SHARE / 5))
+    }
+
+    /// The shortest time between two readings.
+    fn pause(&self, least: Nanos, share: u64) -> Nanos {
+        Nanos(least.0.max(self.took.0.saturating_mul(share)))
     }
 }
 
-/// Looks for tables, again and again.
+/// Looks for tables and transfer libraries, again and again.
 #[derive(Debug)]
 pub struct Census {
     device: (u32, u32),
     only: Vec<u32>,
     seen: BTreeMap<u32, Seen>,
     hints: BTreeSet<u32>,
+    looked: bool,
+    effort: Effort,
 }
 
 impl Census {
     /// A census of `only`, or of all processes where that is empty. `device` is that of memfds.
     pub const fn new(device: (u32, u32), only: Vec<u32>) -> Self {
-        Self { device, only, seen: BTreeMap::new(), hints: BTreeSet::new() }
+        Self {
+            device,
+            only,
+            seen: BTreeMap::new(),
+            hints: BTreeSet::new(),
+            looked: false,
+            effort: Effort { stats: 0, maps: 0, bytes: 0, nanos: 0 },
+        }
+    }
+
+    /// What it has cost so far.
+    pub const fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// Processes that are known.
+    pub fn processes(&self) -> usize {
+        self.seen.len()
+    }
+
+    /// Whether this process is one of those that are looked at.
+    pub fn covers(&self, pid: u32) -> bool {
+        self.only.is_empty() || self.only.contains(&pid)
     }
 
     /// Reads this process soon, whatever is known of it: marks name it.
     pub fn hint(&mut self, pid: u32) {
-        if self.only.is_empty() || self.only.contains(&pid) {
+        if self.covers(pid) {
             self.hints.insert(pid);
         }
     }
 
     /// Looks at the processes that hints ask for.
     pub fn look_hinted(&mut self, now: Nanos) -> Vec<Read> {
-        let ripe = |seen: &Seen| seen.read_at.is_none_or(|at| now.since(at) >= HINTED_EVERY);
-        let pids: Vec<u32> = self
-            .hints
-            .iter()
-            .copied()
-            .filter(|pid| self.seen.get(pid).is_none_or(ripe))
-            .take(READS_MAX)
-            .collect();
+        let ripe = |pid: &u32| self.seen.get(pid).is_none_or(|seen| seen.is_ripe(now));
+        let pids: Vec<u32> = self.hints.iter().copied().filter(ripe).take(READS_MAX).collect();
         let mut reads = Vec::new();
         for pid in pids {
             self.hints.remove(&pid);
-            if let Some(stat) = self.due(pid, now, true) {
+            if let Some(stat) = self.ask(pid, now) {
                 reads.extend(self.read(pid, stat, now));
             }
         }
@@ -101,48 +178,78 @@ impl Census {
         let pids = if self.only.is_empty() { proc::processes()? } else { self.only.clone() };
         let present: BTreeSet<u32> = pids.iter().copied().collect();
         self.seen.retain(|pid, _| present.contains(pid));
-        let hints = std::mem::take(&mut self.hints);
+        self.hints.retain(|pid| present.contains(pid));
+        let mut due: Vec<(Nanos, u32, Stat)> = pids
+            .into_iter()
+            .filter(|pid| *pid != std::process::id())
+            .filter_map(|pid| self.due(pid, now))
+            .collect();
+        // Those that were never read come first, then those that have waited longest.
+        due.sort_unstable_by_key(|(read_at, pid, _)| (*read_at, *pid));
+        let limit =
+            if self.looked { (READS_MAX, READING_MAX) } else { (usize::MAX, FIRST_READING_MAX) };
+        self.looked = true;
+        let began = self.effort;
         let mut reads = Vec::new();
-        let mut count = 0;
-        for pid in pids.into_iter().filter(|pid| *pid != std::process::id()) {
-            let Some(stat) = self.due(pid, now, hints.contains(&pid)) else {
-                continue;
-            };
-            if count >= READS_MAX {
-                continue;
+        for (_, pid, stat) in due.into_iter().take(limit.0) {
+            if self.effort.nanos - began.nanos >= limit.1.0 {
+                break;
             }
-            count += 1;
-            if let Some(read) = self.read(pid, stat, now) {
-                reads.push(read);
-            }
+            self.hints.remove(&pid);
+            reads.extend(self.read(pid, stat, now));
         }
         Ok(reads)
     }
 
-    /// The process's state when its `maps` is to be read now.
-    fn due(&mut self, pid: u32, now: Nanos, hinted: bool) -> Option<Stat> {
-        // A process may end between the listing and here.
-        let stat = Stat::of(pid).ok().filter(|stat| stat.vsize > 0)?;
-        let fresh = Seen {
-            start: stat.start,
-            vsize: stat.vsize,
-            first_at: now,
-            read_at: None,
-            has_table: false,
-        };
-        let seen = self.seen.entry(pid).or_insert(fresh);
-        if seen.start != stat.start {
-            *seen = fresh;
+    /// The process's state, and when it was last read, when its `maps` is to be read now.
+    fn due(&mut self, pid: u32, now: Nanos) -> Option<(Nanos, u32, Stat)> {
+        let hinted = self.hints.contains(&pid);
+        if !hinted && self.seen.get(&pid).is_some_and(|seen| !seen.is_asked(now)) {
+            return None;
         }
-        (hinted || seen.is_due(now, stat.vsize)).then_some(stat)
+        let stat = self.ask(pid, now)?;
+        let seen = self.seen.get(&pid)?;
+        let is_due = seen.is_due(now, stat.vsize)
+            || hinted && seen.is_ripe(now)
+            // The process runs another program, or has given the table up.
+            || seen.tables.iter().any(|table| !table.is_mapped(pid));
+        is_due.then(|| (seen.read_at.unwrap_or(Nanos::ZERO), pid, stat))
+    }
+
+    /// Asks for a process's state. `None` for one that has ended, and for a kernel thread.
+    fn ask(&mut self, pid: u32, now: Nanos) -> Option<Stat> {
+        self.effort.stats += 1;
+        // A process may end between the listing and here.
+        let Ok(stat) = Stat::of(pid) else {
+            self.seen.remove(&pid);
+            return None;
+        };
+        let seen = self.seen.entry(pid).or_insert_with(|| Seen::new(stat, now));
+        if seen.start != stat.start {
+            *seen = Seen::new(stat, now);
+        }
+        seen.asked_at = now;
+        if stat.vsize == 0 {
+            seen.vsize = 0;
+        }
+        (stat.vsize > 0).then_some(stat)
     }
 
     fn read(&mut self, pid: u32, stat: Stat, now: Nanos) -> Option<Read> {
-        let maps = proc::table_maps(pid, self.device).ok();
+        let began = Clock::now();
+        let maps = Maps::of(pid, self.device).ok();
+        let took = Clock::now().since(began);
+        self.effort.maps += 1;
+        self.effort.nanos += took.0;
+        self.effort.bytes += maps.as_ref().map_or(0, |maps| maps.bytes);
         if let Some(seen) = self.seen.get_mut(&pid) {
             seen.read_at = Some(now);
+            seen.took = took;
             seen.vsize = stat.vsize;
-            seen.has_table = maps.as_ref().is_some_and(|maps| !maps.is_empty());
+            let (tables, objects) =
+                maps.as_ref().map(|maps| (&*maps.tables, &*maps.objects)).unwrap_or_default();
+            seen.tables = tables.to_vec();
+            seen.has_libraries = objects.iter().any(|object| is_telling(&object.path));
         }
         Some(Read { pid, start: stat.start, maps: maps? })
     }
@@ -150,31 +257,48 @@ impl Census {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
-    fn seen(first: u64, read: u64, has_table: bool) -> Seen {
-        Seen {
-            start: 1,
-            vsize: 4096,
-            first_at: Nanos::from_secs(first),
-            read_at: Some(Nanos::from_secs(read)),
-            has_table,
-        }
+    const STAT: Stat = Stat { state: b'S', start: 1, vsize: 4096, threads: 1 };
+    const MS: fn(u64) -> Nanos = Nanos::from_millis;
+
+    fn seen(first: u64, read: u64) -> Seen {
+        let read_at = Some(Nanos::from_secs(read));
+        Seen { read_at, ..Seen::new(STAT, Nanos::from_secs(first)) }
     }
 
     #[test]
     fn an_unchanged_process_is_left_alone_for_a_while() {
-        let process = seen(0, 0, false);
+        let process = seen(0, 0);
         assert!(!process.is_due(Nanos::from_secs(59), 4096));
         assert!(process.is_due(Nanos::from_secs(60), 4096));
     }
 
     #[test]
-    fn a_young_process_is_read_at_each_change_of_size() {
-        assert!(seen(0, 9, false).is_due(Nanos::from_secs(10), 8192));
-        assert!(!seen(0, 9, true).is_due(Nanos::from_secs(10), 8192));
-        assert!(!seen(0, 699, false).is_due(Nanos::from_secs(700), 8192));
-        assert!(seen(0, 695, false).is_due(Nanos::from_secs(700), 8192));
+    fn a_changed_process_is_read_once_a_second_or_less_where_that_takes_long() {
+        let mut process = seen(0, 10);
+        assert!(!process.is_due(MS(10_900), 8192));
+        assert!(process.is_due(MS(11_000), 8192));
+        process.took = MS(30);
+        assert!(!process.is_due(MS(12_900), 8192));
+        assert!(process.is_due(MS(13_000), 8192));
+        assert!(!process.is_ripe(MS(10_500)));
+        assert!(process.is_ripe(MS(10_600)));
+    }
+
+    #[test]
+    fn only_old_processes_of_no_interest_are_asked_seldom() {
+        let at = Nanos::from_secs;
+        let mut process = Seen { asked_at: at(700), ..seen(0, 700) };
+        assert!(!process.is_asked(at(701)) && process.is_asked(at(705)));
+        process.has_libraries = true;
+        assert!(process.is_asked(at(701)));
+        let young = Seen { asked_at: at(599), ..seen(0, 599) };
+        assert!(young.is_asked(at(599)));
+        let ended = Seen { vsize: 0, ..young };
+        assert!(!ended.is_asked(at(599)), "kernel threads and zombies");
     }
 
     #[test]
@@ -189,14 +313,47 @@ mod tests {
         assert_eq!(census.look(at(1)).unwrap().len(), 1);
         assert_eq!(census.look(at(2)).unwrap().len(), 0);
         census.hint(pid);
-        assert_eq!(census.look_hinted(at(3)).len(), 1);
+        assert_eq!(census.look_hinted(at(9)).len(), 1);
         census.hint(pid);
-        assert_eq!(census.look_hinted(at(3)).len(), 0, "not at every mark");
-        assert_eq!(census.look_hinted(at(4)).len(), 1);
+        assert_eq!(census.look_hinted(at(9)).len(), 0, "not at every mark");
+        assert_eq!(census.look_hinted(at(19)).len(), 1);
         census.hint(1);
-        assert_eq!(census.look_hinted(at(5)).len(), 0, "only the processes asked for");
+        assert_eq!(census.look_hinted(at(29)).len(), 0, "only the processes asked for");
+        assert_eq!((census.effort().maps, census.processes()), (3, 1));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(census.look(at(4)).unwrap().len(), 0);
+        assert_eq!(census.look(at(30)).unwrap().len(), 0);
+        assert_eq!(census.processes(), 0);
+    }
+
+    #[test]
+    fn another_program_in_the_same_process_is_read_at_once() {
+        let script = "read go; exec sleep 60";
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", script])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let pid = child.id();
+        let mut census = Census::new((0, 0), vec![pid]);
+        let read = census.look(Nanos::from_secs(1)).unwrap().remove(0);
+        // As if it mapped a table there.
+        let range = read.maps.objects[0].range.clone();
+        census.seen.get_mut(&pid).unwrap().tables = vec![TableMap { range, inode: 1 }];
+        assert_eq!(census.look(Nanos::from_secs(2)).unwrap().len(), 0, "it still maps it");
+        writeln!(child.stdin.take().unwrap(), "go").unwrap();
+        let is_sleep = || std::fs::read(format!("/proc/{pid}/comm")).unwrap() == b"sleep\n";
+        for _ in 0..500 {
+            if is_sleep() {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let again = census.look(MS(2_001)).unwrap();
+        assert_eq!((again.len(), again[0].start), (1, read.start));
+        assert_ne!(again[0].maps.objects, read.maps.objects);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

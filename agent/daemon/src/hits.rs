@@ -1,11 +1,13 @@
 //! The probes as sources: what is attached to a process, as sights of the core's sources.
 
 use inflightd_abi::record::{Kind, Record};
-use inflightd_core::{Reason, Sight, Source};
+use inflightd_core::{Nanos, Reason, Sight, Source};
 
 use crate::probe::{
-    AttachError, AttachReport, ExitSource, Family, Gap, Group, LibraryReport, Probes, Refusal,
+    AttachError, AttachReport, ExitSource, Family, Gap, Group, Holdings, LibraryReport, Probes,
+    Refusal,
 };
+use crate::proc::Maps;
 
 /// The marks whose absence the ledger must know of.
 const MARKS: [Group; 7] = [
@@ -41,6 +43,8 @@ pub struct Seen {
     pub sights: Vec<(Source, Sight)>,
     /// Address of a flush's completion less that of its request, where the build is known.
     pub distance: Option<i64>,
+    /// Not all of its files were looked at yet: attach again soon.
+    pub unfinished: bool,
 }
 
 /// What a reading of the ring gave besides records.
@@ -53,8 +57,9 @@ pub struct Drained {
 }
 
 impl Hits {
-    /// Attaches to the libraries of a process, and watches its exit.
-    pub fn attach(&mut self, pid: u32) -> Seen {
+    /// Attaches to the libraries of a process, and watches its exit. With `is_worker` marks are
+    /// looked for thoroughly.
+    pub fn attach(&mut self, pid: u32, maps: &Maps, is_worker: bool) -> Seen {
         match self {
             Self::Off => Seen {
                 sights: PROBED
@@ -63,10 +68,10 @@ impl Hits {
                     .chain([Source::Exits])
                     .map(|source| (source, Sight::Blind(Reason::NotAttached)))
                     .collect(),
-                distance: None,
+                ..Seen::default()
             },
             Self::On(probes) => {
-                let report = probes.attach_process(pid);
+                let report = probes.attach(pid, &maps.objects, is_worker);
                 log(&report);
                 let mut seen = seen(&report);
                 seen.sights.push((Source::Exits, exits(probes, pid)));
@@ -83,12 +88,25 @@ impl Hits {
         }
     }
 
-    /// Forgets a process; libraries that nobody else uses lose their probes.
+    /// Forgets a process; libraries that nobody else uses lose their probes in a while.
     pub fn forget(&mut self, pid: u32) {
         if let Self::On(probes) = self {
-            for key in probes.forget(pid).unused {
-                probes.detach(&key);
-            }
+            probes.forget(pid);
+        }
+    }
+
+    /// Takes the probes off what nobody has used for a while. To be called about once a second.
+    pub fn sweep(&mut self, now: Nanos) {
+        if let Self::On(probes) = self {
+            probes.sweep(now);
+        }
+    }
+
+    /// What the probes hold at this moment.
+    pub fn holdings(&self) -> Holdings {
+        match self {
+            Self::Off => Holdings::default(),
+            Self::On(probes) => probes.holdings(),
         }
     }
 
@@ -165,6 +183,7 @@ fn seen(report: &AttachReport) -> Seen {
             .map(|(source, groups, family)| (*source, sight(report, groups, *family)))
             .collect(),
         distance: report.libraries.iter().find_map(|library| library.distance),
+        unfinished: report.unfinished,
     }
 }
 
@@ -186,7 +205,7 @@ fn sight(report: &AttachReport, groups: &[Group], family: Family) -> Sight {
     let reason = libraries()
         .find_map(|library| {
             let gap = library.gaps.iter().find(|(group, _)| groups.contains(group));
-            let problem = library.problem.as_ref().map(refused);
+            let problem = library.problem.as_deref().map(refused);
             problem.or_else(|| gap.map(|(_, gap)| reason(gap)))
         })
         .unwrap_or(Reason::LibraryMissing);
@@ -235,7 +254,7 @@ mod tests {
     }
 
     fn report(libraries: Vec<LibraryReport>) -> AttachReport {
-        AttachReport { pid: 1, libraries, problem: None }
+        AttachReport { pid: 1, libraries, problem: None, unfinished: false }
     }
 
     fn sight_of(report: &AttachReport, source: Source) -> Sight {

@@ -14,8 +14,8 @@ use crate::discover::Census;
 use crate::error::RunError;
 use crate::hits::Hits;
 use crate::journal::Journal;
-use crate::probe::{Options, Probes};
-use crate::proc::{self, Stat};
+use crate::probe::{Options, Probes, is_telling};
+use crate::proc::{self, Maps, Stat};
 use crate::reload::{note, reload};
 use crate::sink::{Form, Sink};
 use crate::table;
@@ -159,10 +159,15 @@ fn check(pid: u32, device: (u32, u32)) -> Result<(), RunError> {
     if Stat::of(pid).is_err() {
         return Err(bad("no such process"));
     }
-    match proc::table_maps(pid, device) {
-        Ok(maps) if maps.is_empty() => Err(bad(
-            "not a worker: it maps no `/memfd:inflight`; is the hook installed in the engine?",
-        )),
+    match Maps::of(pid, device) {
+        Ok(maps)
+            if maps.tables.is_empty() && !maps.objects.iter().any(|map| is_telling(&map.path)) =>
+        {
+            Err(bad(
+                "not a worker: it maps neither `/memfd:inflight` nor a transfer library; is the \
+                 hook installed in the engine?",
+            ))
+        }
         Ok(_) => Ok(()),
         Err(_) => Err(bad("its /proc/PID/maps cannot be read: run inflightd as root")),
     }

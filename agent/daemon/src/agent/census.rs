@@ -66,9 +66,9 @@ impl Agent {
             .collect();
         // Libraries are loaded late: what was missing may be there now.
         for number in known {
-            self.attach(number, now);
+            self.attach(number, &read.maps, now);
         }
-        for map in &read.maps {
+        for map in &read.maps.tables {
             let known = self.workers.values().any(|watched| {
                 (watched.pid, watched.start, watched.inode) == (read.pid, read.start, map.inode)
             });
@@ -80,7 +80,7 @@ impl Agent {
             .workers
             .values()
             .filter(|watched| watched.pid == read.pid)
-            .filter(|watched| read.maps.iter().all(|map| map.inode != watched.inode))
+            .filter(|watched| read.maps.tables.iter().all(|map| map.inode != watched.inode))
             .map(|watched| watched.number)
             .collect();
         for number in closed {
@@ -142,7 +142,7 @@ impl Agent {
         if let Some(watched) = self.workers.get_mut(&number) {
             watched.mapped = Some(mapped);
         }
-        self.attach(number, now);
+        self.attach(number, &read.maps, now);
         for (name, bytes) in history.bytes {
             if let Some(peer) = self.names.peer(name) {
                 self.tell(number, now, Fact::History(peer, bytes, history.whole));

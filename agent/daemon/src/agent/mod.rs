@@ -26,6 +26,7 @@ use crate::discover::Census;
 use crate::glance::Glances;
 use crate::hits::Hits;
 use crate::names::Names;
+use crate::proc::Maps;
 use crate::replay::said;
 use crate::sink::Writer;
 use crate::worker::Watched;
@@ -155,6 +156,7 @@ impl Agent {
             self.teller.offset(clock);
         }
         self.look(now);
+        self.hits.sweep(now);
         self.bury_strangers(now);
         self.sweep_peers();
         let mishaps = self.hits.mishaps();
@@ -183,11 +185,14 @@ impl Agent {
     }
 
     /// Attaches the probes to a worker's process.
-    fn attach(&mut self, number: Worker, now: Nanos) {
+    fn attach(&mut self, number: Worker, maps: &Maps, now: Nanos) {
         let Some(pid) = self.workers.get(&number).map(|watched| watched.pid) else {
             return;
         };
-        let seen = self.hits.attach(pid);
+        let seen = self.hits.attach(pid, maps, true);
+        if seen.unfinished {
+            self.census.hint(pid);
+        }
         let implausible = self.workers.get(&number).is_some_and(|watched| watched.implausible);
         for (source, sight) in seen.sights {
             let sight = match sight {

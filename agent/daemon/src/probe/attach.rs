@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     error::Error,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use aya::{
@@ -14,34 +14,27 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
-use inflightd_abi::{mishap::Mishap, record::Record};
+use inflightd_abi::{layout::WATCHED_SLOTS, mishap::Mishap, record::Record};
+use inflightd_core::Nanos;
 
 use super::{
-    builds::Builds,
-    library::{self, Family, Library, ObjectKey},
+    elf::Depth,
+    library::{ObjectKey, Place},
     load::{ExitSource, uprobe},
-    plan::{self, Gap, Plan, Point, Returns},
+    objects::{Found, Object, Part, Process, mapped},
+    plan::{Gap, Point},
     reap::Reaper,
-    report::{AttachError, AttachReport, LIBRARIES, LibraryReport, Released, WatchError},
+    report::{AttachError, AttachReport, Released, WatchError},
     ring::{DrainStats, Ring},
+    rules::Rules,
 };
+use crate::proc::{Mapping, Maps};
 
-/// What a plan goes by.
-pub(crate) struct Rules {
-    pub(crate) builds: Builds,
-    pub(crate) returns: Returns,
-}
-
-/// A library that has been looked at. Its open file keeps the inode number from being reused.
-struct Attached {
-    library: Library,
-    key: ObjectKey,
-    plan: Plan,
-    /// Links and failures by bundle of the plan.
-    links: BTreeMap<usize, Vec<UProbeLink>>,
-    failed: BTreeMap<usize, Gap>,
-    users: BTreeSet<u32>,
-}
+/// Bytes of symbol tables that are read in one visit to a process; the rest waits for the next.
+const VISIT_BYTES: u64 = 64 << 20;
+/// An object that nobody uses keeps its probes so long: in a churn of short processes they would
+/// be taken off and put on without end.
+const LINGER: Nanos = Nanos::from_secs(2);
 
 /// The loaded programs, their ring, and the libraries that carry probes.
 ///
@@ -51,19 +44,38 @@ pub struct Probes {
     ebpf: Ebpf,
     ring: Ring,
     watched: HashMap<MapData, u32, u8>,
-    rules: Rules,
+    pub(super) rules: Rules,
     exit: ExitSource,
-    attached: BTreeMap<(u64, u64), Attached>,
-    reaper: Reaper,
+    pub(super) objects: BTreeMap<Place, Object>,
+    pub(super) plain: BTreeSet<(Place, Depth)>,
+    processes: BTreeMap<u32, Process>,
+    pub(super) reaper: Reaper,
+    pub(super) looked: u64,
 }
 
 impl std::fmt::Debug for Probes {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Probes")
-            .field("attached", &self.attached.len())
+            .field("objects", &self.objects.len())
+            .field("processes", &self.processes.len())
             .field("exit", &self.exit)
             .finish_non_exhaustive()
     }
+}
+
+/// How much the probes hold at this moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holdings {
+    /// Points that carry a probe.
+    pub links: usize,
+    /// Links whose closing is under way.
+    pub closing: usize,
+    /// Libraries and programs with something to probe.
+    pub objects: usize,
+    /// Processes whose files are known.
+    pub processes: usize,
+    /// Files whose symbols were read, since the start.
+    pub looked: u64,
 }
 
 impl Probes {
@@ -80,8 +92,11 @@ impl Probes {
             watched,
             rules,
             exit,
-            attached: BTreeMap::new(),
+            objects: BTreeMap::new(),
+            plain: BTreeSet::new(),
+            processes: BTreeMap::new(),
             reaper: Reaper::start(),
+            looked: 0,
         }
     }
 
@@ -90,82 +105,99 @@ impl Probes {
         self.exit
     }
 
-    /// Looks at the libraries of a process and puts probes on those that do not carry them yet.
-    /// A probe fires for every process that maps the file. Reads `/proc/PID/maps` once: how often
-    /// is the caller's matter.
-    pub fn attach_process(&mut self, pid: u32) -> AttachReport {
-        let (found, problem) = match library::find(pid) {
-            Ok(found) => (found, None),
-            Err(source) => (Vec::new(), Some(AttachError::Maps { pid, source })),
-        };
-        let libraries = found
-            .into_iter()
-            .map(|(family, path, opened)| match opened {
-                Ok(library) => self.attach_library(pid, library),
-                Err(source) => {
-                    let problem = AttachError::Open { path: path.clone(), source };
-                    LibraryReport::unreadable(family, path, problem)
-                }
-            })
-            .collect();
-        AttachReport { pid, libraries, problem }
+    /// Links that are attached now.
+    pub fn links(&self) -> usize {
+        self.objects.values().map(Object::links).sum()
     }
 
-    fn attach_library(&mut self, pid: u32, library: Library) -> LibraryReport {
-        let place = (library.device, library.inode);
-        let mut fresh = false;
-        let mut object = match self.attached.remove(&place) {
-            Some(object) => object,
-            None => match self.inspect(library) {
-                Ok(object) => {
-                    fresh = true;
-                    object
-                }
-                Err((family, path, problem)) => {
-                    return LibraryReport::unreadable(family, path, problem);
-                }
-            },
-        };
-        object.users.insert(pid);
-        self.attach_missing(&mut object);
-        let report = object.report(fresh);
-        self.attached.insert(place, object);
+    /// What is held at this moment.
+    pub fn holdings(&self) -> Holdings {
+        Holdings {
+            links: self.links(),
+            closing: self.reaper.waiting(),
+            objects: self.objects.len(),
+            processes: self.processes.len(),
+            looked: self.looked,
+        }
+    }
+
+    /// Reads what a process maps and attaches to it: [`Self::attach`] for a caller that has not
+    /// read it.
+    pub fn attach_process(&mut self, pid: u32) -> AttachReport {
+        match Maps::of(pid, (0, 0)) {
+            Ok(maps) => self.attach(pid, &maps.objects, true),
+            Err(source) => {
+                let problem = Some(AttachError::Maps { pid, source });
+                AttachReport { pid, libraries: Vec::new(), problem, unfinished: false }
+            }
+        }
+    }
+
+    /// Looks at the files that a process maps, as far as they are new, and puts probes on those
+    /// that have something to probe and do not carry them yet. A probe fires for every process
+    /// that maps the file. Files that the process does not map any more lose it as a user.
+    ///
+    /// With `is_worker`, marks are looked for in every symbol that a file has kept, where none are
+    /// exported.
+    pub fn attach(&mut self, pid: u32, objects: &[Mapping], is_worker: bool) -> AttachReport {
+        let mut report =
+            AttachReport { pid, libraries: Vec::new(), problem: None, unfinished: false };
+        let known = self.processes.remove(&pid);
+        if known.is_none() && self.processes.len() >= WATCHED_SLOTS as usize {
+            report.problem = Some(AttachError::TooMany);
+            return report;
+        }
+        let mut process = known.unwrap_or_default();
+        let present: BTreeSet<_> = objects.iter().map(mapped).collect();
+        process.found.retain(|file, _| present.contains(file));
+        let mut left = VISIT_BYTES;
+        let mut fresh = self.look(pid, objects, &mut process, (Depth::Exported, &mut left));
+        if is_worker && left > 0 && !self.has_marks(&process) {
+            fresh.extend(self.look(pid, objects, &mut process, (Depth::All, &mut left)));
+        }
+        report.unfinished = left == 0;
+        self.use_only(pid, &process.places());
+        for place in process.places() {
+            let Some(mut object) = self.objects.remove(&place) else {
+                continue;
+            };
+            self.attach_missing(&mut object);
+            report.libraries.extend(object.reports(fresh.contains(&place)));
+            self.objects.insert(place, object);
+        }
+        report.libraries.extend(process.problems());
+        self.processes.insert(pid, process);
         report
     }
 
-    fn inspect(&self, library: Library) -> Result<Attached, (Family, PathBuf, AttachError)> {
-        let family = library.family;
-        if self.attached.len() >= LIBRARIES {
-            return Err((family, library.path, AttachError::TooMany));
+    /// Notes that a process uses these objects and no others.
+    fn use_only(&mut self, pid: u32, places: &BTreeSet<Place>) {
+        for (place, object) in &mut self.objects {
+            if places.contains(place) {
+                object.users.insert(pid);
+                object.unused_since = None;
+            } else {
+                object.users.remove(&pid);
+            }
         }
-        let exports = library.exports(&|name| plan::wanted(family, name)).map_err(|source| {
-            let path = library.path.clone();
-            (family, path.clone(), AttachError::Elf { path, source })
-        })?;
-        Ok(Attached {
-            plan: plan::plan(family, &exports, &self.rules.builds, &self.rules.returns),
-            key: library.key(exports.build_id),
-            library,
-            links: BTreeMap::new(),
-            failed: BTreeMap::new(),
-            users: BTreeSet::new(),
-        })
     }
 
     /// Attaches the planned bundles that are not attached: all at first, later what failed.
-    fn attach_missing(&mut self, object: &mut Attached) {
+    fn attach_missing(&mut self, object: &mut Object) {
         let target = object.library.target();
-        for (index, bundle) in object.plan.bundles.iter().enumerate() {
-            if object.links.contains_key(&index) {
-                continue;
-            }
-            match self.attach_bundle(&bundle.points, &target) {
-                Ok(links) => {
-                    object.failed.remove(&index);
-                    object.links.insert(index, links);
+        for Part { plan, links, failed, .. } in &mut object.parts {
+            for (index, bundle) in plan.bundles.iter().enumerate() {
+                if links.contains_key(&index) {
+                    continue;
                 }
-                Err(gap) => {
-                    object.failed.insert(index, gap);
+                match self.attach_bundle(&bundle.points, &target) {
+                    Ok(fresh) => {
+                        failed.remove(&index);
+                        links.insert(index, fresh);
+                    }
+                    Err(gap) => {
+                        failed.insert(index, gap);
+                    }
                 }
             }
         }
@@ -187,10 +219,12 @@ impl Probes {
     }
 
     /// Forgets a process: its exit is not watched, and libraries that only it used are named.
+    /// [`Self::sweep`] takes their probes off in a while, [`Self::detach`] at once.
     pub fn forget(&mut self, pid: u32) -> Released {
         self.unwatch(pid);
+        self.processes.remove(&pid);
         let mut released = Released::default();
-        for object in self.attached.values_mut() {
+        for object in self.objects.values_mut() {
             if object.users.remove(&pid) && object.users.is_empty() {
                 released.unused.push(object.key.clone());
             }
@@ -198,16 +232,41 @@ impl Probes {
         released
     }
 
+    /// Takes the probes off what nobody has used for a while. To be called about once a second.
+    pub fn sweep(&mut self, now: Nanos) {
+        let mut unused = Vec::new();
+        for (place, object) in &mut self.objects {
+            if object.users.is_empty() {
+                let since = *object.unused_since.get_or_insert(now);
+                if now.since(since) >= LINGER {
+                    unused.push(*place);
+                }
+            }
+        }
+        for place in unused {
+            self.drop_object(place);
+        }
+    }
+
+    fn drop_object(&mut self, place: Place) -> bool {
+        let object = self.objects.remove(&place);
+        let was_there = object.is_some();
+        if let Some(object) = object {
+            self.reaper.close(object.into_links());
+        }
+        was_there
+    }
+
     /// Takes every probe off a library; `false` when it carries none. Returns at once, the kernel
     /// needs about 100 ms more for each point.
     pub fn detach(&mut self, key: &ObjectKey) -> bool {
-        match self.attached.remove(&(key.device, key.inode)) {
-            Some(object) => {
-                self.reaper.close(object.links.into_values().flatten().collect());
-                true
+        let place = self.objects.iter().find(|(_, object)| object.key == *key);
+        place.map(|(place, _)| *place).is_some_and(|place| {
+            for process in self.processes.values_mut() {
+                process.found.retain(|_, found| !matches!(found, Found::Object(p) if *p == place));
             }
-            None => false,
-        }
+            self.drop_object(place)
+        })
     }
 
     /// Reports the ends of this process's threads from now on.
@@ -240,36 +299,6 @@ impl Probes {
     /// Failures inside the kernel programs since they were loaded.
     pub fn mishaps(&self) -> Vec<(Mishap, u64)> {
         self.ring.mishaps()
-    }
-}
-
-impl Probes {
-    /// Links that are attached now.
-    pub fn links(&self) -> usize {
-        self.attached.values().flat_map(|object| object.links.values()).map(Vec::len).sum()
-    }
-}
-
-impl Attached {
-    fn report(&self, fresh: bool) -> LibraryReport {
-        let bundles = || self.plan.bundles.iter().enumerate();
-        let failed = bundles()
-            .filter_map(|(index, bundle)| Some((bundle, self.failed.get(&index)?)))
-            .flat_map(|(bundle, gap)| bundle.groups.iter().map(|group| (*group, gap.clone())));
-        LibraryReport {
-            family: self.library.family,
-            path: self.library.path.clone(),
-            key: Some(self.key.clone()),
-            build: self.plan.build.clone(),
-            distance: self.plan.distance,
-            attached: bundles()
-                .filter(|(index, _)| self.links.contains_key(index))
-                .flat_map(|(_, bundle)| bundle.groups.iter().copied())
-                .collect(),
-            gaps: self.plan.gaps.iter().cloned().chain(failed).collect(),
-            fresh,
-            problem: None,
-        }
     }
 }
 

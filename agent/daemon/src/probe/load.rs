@@ -10,12 +10,13 @@ use aya::{
 use inflightd_abi::layout::NixlLayout;
 
 use super::{
-    attach::{Probes, Rules},
+    attach::Probes,
     builds::{Builds, BuildsError},
     logs,
     plan::Returns,
     preflight::{self, Machine, Obstacle},
     ring::Ring,
+    rules::Rules,
 };
 
 /// The kernel programs, built by `build.rs`.

@@ -3,9 +3,11 @@
 //! In: a process id. Out: an [`AttachReport`] (what is seen of that process, and what is not and
 //! why), and a stream of [`inflightd_abi::record::Record`]s with the count of what was lost.
 //!
-//! * `maps`, `elf`, `opcode`, `library`: what a process has mapped, and what is in it;
+//! * `elf`, `opcode`, `library`, `objects`: the files that a process has mapped, and what is in
+//!   them;
 //! * `builds`: structure offsets by build-id, as data (`builds.toml`);
 //! * `plan`: catalogue × library → points and gaps, a pure function;
+//! * `look`: each file once, as far as a visit reaches;
 //! * `attach`, `load`, `ring`, `logs`: the kernel side of it. They alone know aya.
 //!
 //! # What the records mean
@@ -42,18 +44,20 @@ mod elf;
 mod library;
 mod load;
 mod logs;
-mod maps;
+mod look;
+mod objects;
 mod opcode;
 mod plan;
 mod preflight;
 mod reap;
 mod report;
 mod ring;
+mod rules;
 
-pub use attach::Probes;
+pub use attach::{Holdings, Probes};
 pub use builds::{Builds, BuildsError};
 pub use elf::{BuildId, ElfError};
-pub use library::{Family, ObjectKey};
+pub use library::{Family, ObjectKey, is_telling};
 pub use load::{ExitSource, LoadError, Options};
 pub use opcode::Refusal;
 pub use plan::{Gap, Group, ReturnRisk};

@@ -86,6 +86,10 @@ const ERR_CB: &str = "_ZN9nixlUcxEp6err_cbEP6ucp_ep";
 const FLUSH: &str = "ucp_ep_flush_nbx";
 const FLUSH_DONE: &str = "ucp_ep_flush_completion";
 
+/// How the names of all functions begin that could be probed.
+pub(crate) const BEGIN: &[&str] =
+    &["inflight_mark_", "_ZNK9nixlAgent1", "_ZN9nixlUcxEp6err_cb", "ucp_ep_flush_"];
+
 /// The functions of a family that can be probed: names, or how they begin.
 const fn symbols(family: Family) -> &'static [&'static str] {
     match family {
@@ -96,9 +100,21 @@ const fn symbols(family: Family) -> &'static [&'static str] {
     }
 }
 
-/// Whether a function could be probed in a library of this family.
-pub(crate) fn wanted(family: Family, name: &str) -> bool {
-    symbols(family).iter().any(|symbol| name.starts_with(symbol))
+/// Whether a function could be probed.
+pub(crate) fn wanted(name: &str) -> bool {
+    Family::ALL
+        .into_iter()
+        .flat_map(symbols)
+        .any(|symbol| name.starts_with(symbol) && !name.contains('.'))
+}
+
+/// What an object is to us, by the functions that it defines: nothing, one family, or several that
+/// were linked into one.
+pub(crate) fn families(view: &dyn ObjectView) -> Vec<Family> {
+    Family::ALL
+        .into_iter()
+        .filter(|family| symbols(*family).iter().any(|name| !view.functions(name).is_empty()))
+        .collect()
 }
 
 #[derive(Clone, Copy, Debug)]

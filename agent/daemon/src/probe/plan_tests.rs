@@ -18,6 +18,7 @@ fn library(build_id: Option<&[u8]>, functions: &[(&str, u64, &[u8])]) -> Exports
                 ((*name).to_owned(), function)
             })
             .collect::<BTreeMap<_, _>>(),
+        bytes: 0,
     }
 }
 
@@ -175,9 +176,22 @@ fn every_mark_has_a_point_with_its_kind_and_an_old_library_has_gaps() {
 
 #[test]
 fn the_filter_lets_through_what_the_catalogue_wants() {
-    assert!(wanted(Family::Nixl, POST));
-    assert!(!wanted(Family::Ucp, POST));
-    assert!(wanted(Family::Ucp, "ucp_ep_flush_nbx"));
-    assert!(wanted(Family::Inflight, "inflight_mark_open"));
-    assert!(!wanted(Family::Nixl, "_ZNK9nixlAgent13getXferStatusEP12nixlXferReqH"));
+    for name in [POST, RELEASE, "ucp_ep_flush_nbx", "inflight_mark_open"] {
+        assert!(wanted(name), "{name}");
+        assert!(BEGIN.iter().any(|begin| name.starts_with(begin)), "{name} is searched for");
+    }
+    for name in [
+        "_ZNK9nixlAgent13getXferStatusEP12nixlXferReqH",
+        "ucp_ep_flush_progress",
+        "ucp_ep_flush_nbx.cold",
+    ] {
+        assert!(!wanted(name), "{name}");
+    }
+}
+
+#[test]
+fn what_an_object_is_shows_in_its_functions() {
+    let view = library(None, &[("ucp_ep_flush_nbx", 1, PUSH), ("inflight_mark_open", 2, PUSH)]);
+    assert_eq!(families(&view), [Family::Inflight, Family::Ucp]);
+    assert_eq!(families(&library(None, &[])), []);
 }

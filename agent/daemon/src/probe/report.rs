@@ -1,6 +1,6 @@
 //! What is seen of a process, and what is not and why.
 
-use std::{error::Error, io, path::PathBuf};
+use std::{error::Error, io, path::PathBuf, sync::Arc};
 
 use inflightd_abi::layout::WATCHED_SLOTS;
 
@@ -79,7 +79,7 @@ pub struct LibraryReport {
     /// Whether this visit put the probes on; otherwise an earlier one did, for all processes.
     pub fresh: bool,
     /// Why nothing is attached at all.
-    pub problem: Option<AttachError>,
+    pub problem: Option<Arc<AttachError>>,
 }
 
 impl LibraryReport {
@@ -88,7 +88,7 @@ impl LibraryReport {
         matches!(self.family, Family::Nixl | Family::Ucp) && self.build.is_none()
     }
 
-    pub(crate) fn unreadable(family: Family, path: PathBuf, problem: AttachError) -> Self {
+    pub(crate) fn unreadable(family: Family, path: PathBuf, problem: Arc<AttachError>) -> Self {
         Self {
             family,
             path,
@@ -112,6 +112,8 @@ pub struct AttachReport {
     pub libraries: Vec<LibraryReport>,
     /// Why the process could not be looked at.
     pub problem: Option<AttachError>,
+    /// There was more to look at than one visit takes: visit again.
+    pub unfinished: bool,
 }
 
 impl AttachReport {
@@ -124,6 +126,6 @@ impl AttachReport {
 /// What happened when a process was forgotten.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Released {
-    /// Libraries that no known process uses any more: [`detach`](crate::probe::Probes::detach) them.
+    /// Libraries that no known process uses any more.
     pub unused: Vec<ObjectKey>,
 }

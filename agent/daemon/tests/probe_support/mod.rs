@@ -60,7 +60,7 @@ pub(crate) struct Target {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 fn compile(arguments: &[&str], out: &Path) {
@@ -73,35 +73,111 @@ fn compile(arguments: &[&str], out: &Path) {
     assert!(compiled.status.success(), "cc: {}", String::from_utf8_lossy(&compiled.stderr));
 }
 
+/// How the marks come into the target.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Shape {
+    /// By a library of this name.
+    Named(&'static str),
+    /// Linked into the program, which exports them.
+    Static,
+    /// Linked into the program, which exports nothing.
+    StaticUnexported,
+}
+
 /// A folder with the program `target` and its library.
-fn compile_target(defines: &[&str]) -> tempfile::TempDir {
+fn compile_target(shape: Shape, defines: &[&str]) -> tempfile::TempDir {
     let support = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe_support");
     let source = |name: &str| support.join(name).to_str().unwrap().to_owned();
     let folder = tempfile::tempdir().unwrap();
-    let library = folder.path().join("libinflight-test.so");
-    let marks = source("marks.c");
-    let named = "-Wl,--build-id,-soname,libinflight-test.so";
-    let mut shared = vec!["-shared", "-fPIC", named, &marks];
-    shared.extend(defines);
-    compile(&shared, &library);
-    let (main, library) = (source("target.c"), library.to_str().unwrap());
-    let mut whole = vec![main.as_str(), library, "-Wl,-rpath,$ORIGIN", "-pthread"];
+    let (main, marks) = (source("target.c"), source("marks.c"));
+    let mut whole = vec![main.as_str(), "-Wl,-rpath,$ORIGIN", "-pthread"];
     whole.extend(defines);
+    let library = match shape {
+        Shape::Named(name) => {
+            let library = folder.path().join(name);
+            let soname = format!("-Wl,--build-id,-soname,{name}");
+            let mut shared = vec!["-shared", "-fPIC", &soname, &marks];
+            shared.extend(defines);
+            compile(&shared, &library);
+            library.to_str().unwrap().to_owned()
+        }
+        Shape::Static => {
+            whole.push("-rdynamic");
+            marks
+        }
+        Shape::StaticUnexported => marks,
+    };
+    whole.push(&library);
     compile(&whole, &folder.path().join("target"));
     folder
 }
 
+const NAMED: Shape = Shape::Named("libinflight-test.so");
+
 impl Target {
     /// Compiles and starts the target; `defines` choose the shape of the marks.
     pub(crate) fn start(defines: &[&str]) -> Self {
-        let folder = compile_target(defines);
+        Self::in_folder(compile_target(NAMED, defines))
+    }
+
+    /// Compiles and starts the target with its marks in another place.
+    pub(crate) fn shaped(shape: Shape) -> Self {
+        Self::in_folder(compile_target(shape, &[]))
+    }
+
+    fn in_folder(folder: tempfile::TempDir) -> Self {
         let command = Command::new(folder.path().join("target"));
         Self::run(command, folder)
     }
 
+    /// A second process of the same files. The first must outlive it.
+    pub(crate) fn again(&self) -> Self {
+        let command = Command::new(self.folder.path().join("target"));
+        Self::run(command, tempfile::tempdir().unwrap())
+    }
+
+    /// Two processes of one program, each in an overlay of its own over the same folder.
+    pub(crate) fn in_two_overlays() -> (Self, Self) {
+        let folder = compile_target(NAMED, &[]);
+        let here = folder.path().display().to_string();
+        let start = |name: &str, folder| {
+            // The upper layers lie on a tmpfs: not every file system may be one.
+            let script = format!(
+                "mkdir {here}/{name} && mount -t tmpfs tmpfs {here}/{name} && cd {here}/{name} && \
+                 mkdir up work all && mount -t overlay overlay \
+                 -o lowerdir={here},upperdir=up,workdir=work all && exec all/target"
+            );
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", &script]);
+            Self::run(command, folder)
+        };
+        let second = start("second", tempfile::tempdir().unwrap());
+        (start("first", folder), second)
+    }
+
+    /// Puts another file in the place of its library, as an upgrade does.
+    pub(crate) fn upgrade(&self) {
+        let library = self.folder.path().join("libinflight-test.so");
+        std::fs::remove_file(&library).unwrap();
+        std::fs::write(&library, "not a library").unwrap();
+    }
+
+    /// Becomes another program, in the same process.
+    pub(crate) fn exec(&mut self) {
+        writeln!(self.stdin.as_mut().unwrap(), "exec").unwrap();
+        let name = format!("/proc/{}/comm", self.pid());
+        for _ in 0..3000 {
+            if std::fs::read(&name).unwrap() == b"sleep\n" {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("the target did not become another program");
+    }
+
     /// Starts the target in a mount namespace of its own, from a file system that only it sees.
     pub(crate) fn start_apart() -> Self {
-        let folder = compile_target(&[]);
+        let folder = compile_target(NAMED, &[]);
         let here = folder.path().display().to_string();
         let script = format!(
             "mkdir {here}/apart && mount -t tmpfs tmpfs {here}/apart && \
@@ -118,7 +194,7 @@ impl Target {
             stdin: child.stdin.take(),
             stdout: BufReader::new(child.stdout.take().unwrap()),
             child,
-            _folder: folder,
+            folder,
         };
         target.tell("ready");
         target

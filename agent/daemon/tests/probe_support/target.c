@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 void inflight_mark_open(uint64_t, uint64_t, uint64_t);
 void inflight_mark_append(uint64_t, uint64_t, uint64_t, uint64_t, const char *);
@@ -67,7 +68,8 @@ int main(void) {
     else if (!strcmp(line, "thread\n")) {
       pthread_create(&thread, NULL, nothing, NULL);
       pthread_join(thread, NULL);
-    } else if (!strcmp(line, "exit\n")) return 0;
+    } else if (!strcmp(line, "exec\n")) execlp("sleep", "sleep", "600", (char *)NULL);
+    else if (!strcmp(line, "exit\n")) return 0;
     printf("ok %.1f\n", told);
     fflush(stdout);
   }

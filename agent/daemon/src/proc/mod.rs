@@ -1,18 +1,15 @@
 //! What `/proc` says about a process. Parsing is apart from reading, and bounded.
 
+pub mod maps;
+
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
+
+pub use maps::{Mapping, Maps, TableMap};
 
 /// Longest `/proc/PID/stat` or `status` that is read.
 const SMALL_FILE: u64 = 16 * 1024;
-/// Most bytes of `/proc/PID/maps` that are read: some 160,000 mappings.
-const MAPS_BYTES: u64 = 16 * 1024 * 1024;
-/// Most tables that one process may have.
-pub(crate) const TABLES_PER_PROCESS: usize = 8;
-/// How a table shows in `/proc/PID/maps`.
-const TABLE_PATH: &str = "/memfd:inflight (deleted)";
-
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat {
@@ -56,61 +53,6 @@ impl Stat {
     pub const fn is_gone(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x') && self.threads <= 1
     }
-}
-
-/// A mapping of a memfd that is named as a table is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TableMap {
-    /// `START-END` as in `/proc/PID/map_files`.
-    pub range: String,
-    /// Inode of the memfd: one table, however often it is mapped.
-    pub inode: u64,
-}
-
-/// The tables that a process maps, each once.
-///
-/// `device` is that of memfds on this kernel: a file of the same name on another file system
-/// (FUSE could hang its reader) is not a table.
-pub fn table_maps(pid: u32, device: (u32, u32)) -> io::Result<Vec<TableMap>> {
-    let file = File::open(format!("/proc/{pid}/maps"))?;
-    let mut reader = BufReader::with_capacity(64 * 1024, file.take(MAPS_BYTES));
-    let mut found: Vec<TableMap> = Vec::new();
-    let mut line = Vec::new();
-    while found.len() < TABLES_PER_PROCESS {
-        line.clear();
-        if reader.read_until(b'\n', &mut line)? == 0 {
-            break;
-        }
-        if let Some(map) = parse_map(&line, device)
-            && found.iter().all(|known| known.inode != map.inode)
-        {
-            found.push(map);
-        }
-    }
-    Ok(found)
-}
-
-/// A line of `/proc/PID/maps`: `start-end perms offset major:minor inode path`.
-fn parse_map(line: &[u8], device: (u32, u32)) -> Option<TableMap> {
-    let line = std::str::from_utf8(line).ok()?.trim_end();
-    let head = line.strip_suffix(TABLE_PATH)?;
-    let mut fields = head.split_ascii_whitespace();
-    let (range, permissions) = (fields.next()?, fields.next()?);
-    let (offset, dev, inode) = (fields.next()?, fields.next()?, fields.next()?);
-    // Anything between inode and name belongs to a longer path. A worker writes its table; who
-    // only reads it is an agent.
-    if fields.next().is_some() || !permissions.starts_with("rw") || !permissions.ends_with('s') {
-        return None;
-    }
-    let (major, minor) = dev.split_once(':')?;
-    let hex = |text| u32::from_str_radix(text, 16).ok();
-    if (hex(major)?, hex(minor)?) != device || u64::from_str_radix(offset, 16).ok()? != 0 {
-        return None;
-    }
-    let (start, end) = range.split_once('-')?;
-    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (is_hex(start) && is_hex(end))
-        .then(|| TableMap { range: range.to_owned(), inode: inode.parse().unwrap_or(0) })
 }
 
 /// The ids of a process or thread in its pid namespaces, outermost first.
@@ -171,8 +113,6 @@ fn malformed(file: &str, pid: u32) -> io::Error {
 mod tests {
     use super::*;
 
-    const DEVICE: (u32, u32) = (0, 1);
-
     #[test]
     fn a_name_cannot_forge_the_fields() {
         let line = b"7 (a) T (b)) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4321 8192 1 2\n";
@@ -192,23 +132,6 @@ mod tests {
     fn own_stat_can_be_read() {
         let stat = Stat::of(std::process::id()).unwrap();
         assert!(stat.start > 0 && stat.vsize > 0 && !stat.is_gone());
-    }
-
-    #[test]
-    fn a_table_is_told_from_files_that_only_look_like_one() {
-        let map = |line: &str| parse_map(line.as_bytes(), DEVICE);
-        let good = "7f00-8f00 rw-s 00000000 00:01 9 /memfd:inflight (deleted)\n";
-        assert_eq!(map(good), Some(TableMap { range: "7f00-8f00".to_owned(), inode: 9 }));
-        let other_device = good.replace("00:01", "00:2c");
-        let private = good.replace("rw-s", "rw-p");
-        let in_folder = good.replace("/memfd", "/tmp /memfd");
-        let inside = good.replace("00000000", "00001000");
-        let agents_view = good.replace("rw-s", "r--s");
-        for bad in [&other_device, &private, &in_folder, &inside, &agents_view] {
-            assert_eq!(map(bad), None, "{bad}");
-        }
-        assert_eq!(map("7f00-8f00 rw-s 00000000 00:01 9 /memfd:inflight2 (deleted)"), None);
-        assert_eq!(map("../x-8f00 rw-s 00000000 00:01 9 /memfd:inflight (deleted)"), None);
     }
 
     #[test]
