@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use crate::fact::{Append, Counts, Handle, Peer, Phase, Room, Seq, Tid};
 use crate::time::Nanos;
-use crate::verdict::{Bytes, Cause, Finding};
+use crate::verdict::{Bytes, Cause, Finding, Tier};
 
 /// A status that ended something badly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,9 +68,16 @@ pub(crate) struct Standing {
 /// One stay of one room in one worker's queue.
 #[expect(clippy::struct_excessive_bools, reason = "each says another thing about the room")]
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent answers, each read by its name")]
 pub(crate) struct Account {
     pub(crate) seq: Seq,
     pub(crate) room: Room,
+    /// What identity its verdicts rest on.
+    pub(crate) tier: Tier,
+    /// Without the hook: no further transfer belongs to it.
+    pub(crate) whole: bool,
+    /// Without the hook: the end of a transfer was not seen.
+    pub(crate) abandoned: bool,
     pub(crate) appended_at: Nanos,
     /// When the agent came, for a room that was open before.
     pub(crate) late_at: Option<Nanos>,
@@ -93,9 +100,17 @@ pub(crate) struct Account {
     pub(crate) transfers_seen: u64,
     pub(crate) first_post: Option<Nanos>,
     pub(crate) last_completion: Option<Nanos>,
+    /// When payload last moved, as far as it was written down: see `Book::progress_of`.
     pub(crate) last_progress: Nanos,
+    /// When something of it was opened while nothing was open.
+    pub(crate) opened_at: Option<Nanos>,
     pub(crate) serving: Option<(Tid, Nanos)>,
-    pub(crate) served: bool,
+    /// The thread that last worked for it.
+    pub(crate) served_by: Option<Tid>,
+    /// Never served and never posted: it may wait behind others.
+    pub(crate) in_line: bool,
+    /// Until when it waited behind others, known from when it left the line.
+    pub(crate) waited_until: Option<Nanos>,
     pub(crate) unparked_at: Option<Nanos>,
     pub(crate) thread_gone: Option<(Tid, Nanos)>,
     pub(crate) failure: Option<Failure>,
@@ -106,10 +121,13 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    pub(crate) fn new(at: Nanos, seen_at: Nanos, append: &Append) -> Self {
+    pub(crate) fn new(at: Nanos, seen_at: Nanos, append: &Append, tier: Tier) -> Self {
         Self {
             seq: append.seq,
             room: append.room,
+            tier,
+            whole: false,
+            abandoned: false,
             appended_at: at,
             late_at: append.late.then_some(seen_at),
             expected: append.expected,
@@ -126,8 +144,11 @@ impl Account {
             first_post: None,
             last_completion: None,
             last_progress: at,
+            opened_at: None,
             serving: None,
-            served: false,
+            served_by: None,
+            in_line: true,
+            waited_until: None,
             unparked_at: None,
             thread_gone: None,
             failure: None,

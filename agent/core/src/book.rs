@@ -1,11 +1,11 @@
 //! One worker's book: its rooms, threads, transfers, peers and what is seen of it.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::vec::Vec;
+use core::cell::Cell;
 
 use crate::account::Account;
 use crate::coverage::Coverage;
-use crate::fact::{Append, Counts, Handle, Life, Meter, Peer, Phase, Seq, Tid};
+use crate::fact::{Append, Counts, Handle, Peer, Phase, Seq, Tid};
 use crate::flush::Flushes;
 use crate::ledger::Kept;
 use crate::policy::Policy;
@@ -13,9 +13,16 @@ use crate::time::Nanos;
 use crate::wire::PeerBook;
 
 mod case;
+mod peers;
+mod queue;
 mod transfers;
+mod unhooked;
 
 use crate::account::Transfer;
+pub(crate) use queue::Behind;
+use queue::{Captive, Freed};
+pub(crate) use transfers::Post;
+use unhooked::Stays;
 
 /// Most open rooms of one worker: twice what a table holds. The victim is the oldest room, whose
 /// stay is closed as unknown.
@@ -46,6 +53,7 @@ pub(crate) struct Thread {
 
 /// One worker.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent answers, each read by its name")]
 pub(crate) struct Book {
     pub(crate) accounts: BTreeMap<Seq, Account>,
     pub(crate) coverage: Coverage,
@@ -54,6 +62,8 @@ pub(crate) struct Book {
     pub(crate) read_at: Nanos,
     /// Facts that fit nothing: about rooms, handles or threads that are not known.
     pub(crate) misfits: u64,
+    /// The worker marks no queue: its stays are its transfers.
+    pub(crate) unhooked: bool,
     /// The worker has marked a post: rooms without one were not posted.
     marks_posts: bool,
     /// The worker has said which room a thread works for: the library's posts find their rooms.
@@ -61,45 +71,89 @@ pub(crate) struct Book {
     /// The library posted on a thread that served no room: it may have been any room's.
     posts_astray: bool,
     threads: BTreeMap<Tid, Thread>,
+    /// Threads that work for a room now, by the room.
+    captives: BTreeMap<Seq, Captive>,
+    /// Open rooms that were neither served nor posted.
+    line: BTreeSet<Seq>,
+    /// Open rooms whose thread ended under them.
+    orphans: BTreeSet<Seq>,
+    /// When somebody's service last ended.
+    freed: Freed,
+    /// Threads that have worked for rooms and ended.
+    dead: BTreeMap<Tid, Nanos>,
     transfers: BTreeMap<Handle, Transfer>,
     by_post: BTreeSet<(Nanos, Handle)>,
     /// Rooms whose first post was within [`YOUNG`], oldest first.
     young: VecDeque<(Nanos, Seq)>,
     peers: BTreeMap<Peer, PeerBook>,
+    unhooked_stays: Stays,
+    /// No room has been without progress since before this moment, and the room that was last
+    /// found to be a suspect: what [`Book::has_suspects`] need not look for again.
+    stillest: Cell<Nanos>,
+    suspect: Cell<Option<Seq>>,
     flushes: Flushes,
 }
 
 impl Book {
     /// Takes a room in. `false` when it was already there.
     pub(crate) fn append(&mut self, at: Nanos, seen_at: Nanos, append: &Append) -> bool {
-        let known = self.accounts.get_mut(&append.seq);
+        let known = self.accounts.get_mut(&append.seq).map(|account| account.describe(append));
         let new = known.is_none();
-        match known {
-            Some(account) => account.describe(append),
-            None => {
-                self.accounts.insert(append.seq, Account::new(at, seen_at, append));
+        if new {
+            let tier = self.unhooked_stays.tier_of(append.seq);
+            self.accounts.insert(append.seq, Account::new(at, seen_at, append, tier));
+            self.line.insert(append.seq);
+            self.stillest.set(self.stillest.get().min(at));
+        }
+        let begun = self.accounts.get(&append.seq).is_some_and(|account| !account.in_line);
+        for peer in &append.peers {
+            let book = self.peer(*peer);
+            book.rooms.insert(append.seq);
+            if begun {
+                book.begun.insert(append.seq);
             }
         }
-        for peer in &append.peers {
-            self.peer(*peer).rooms.insert(append.seq);
-        }
         new
+    }
+
+    /// Whether a room has been without progress for longer than `suspect`. All rooms are looked at
+    /// only when one of them could be, and the last suspect first.
+    pub(crate) fn has_suspects(&self, policy: &Policy, now: Nanos) -> bool {
+        let suspect = |account: &Account| self.progress_of(account).plus(policy.suspect) <= now;
+        if self.stillest.get().plus(policy.suspect) > now {
+            return false;
+        }
+        let last = self.suspect.get().and_then(|seq| self.accounts.get(&seq));
+        if last.is_some_and(suspect) {
+            return true;
+        }
+        let found = self.accounts.values().find(|account| suspect(account));
+        self.suspect.set(found.map(|account| account.seq));
+        if found.is_none() {
+            let progress = self.accounts.values().map(|account| self.progress_of(account));
+            self.stillest.set(progress.min().unwrap_or(Nanos::MAX));
+        }
+        found.is_some()
     }
 
     /// The room that has to go when one more comes in.
     pub(crate) fn victim(&self) -> Option<Seq> {
         let full = self.accounts.len() >= ROOMS_MAX;
-        self.accounts.keys().next().copied().filter(|_| full)
+        if full { self.accounts.keys().next().copied() } else { None }
     }
 
     pub(crate) fn entry(&mut self, at: Nanos, seq: Seq, counts: &Counts) {
         self.marks_posts |= counts.posts > 0;
+        self.settle(at, seq);
         let Some(account) = self.accounts.get_mut(&seq) else {
             self.misfits += 1;
             return;
         };
         account.read(at, counts);
         account.read_at = at;
+        if account.posts() > 0 {
+            self.begin(seq);
+        }
         self.credit(seq, None);
     }
 
@@ -113,6 +167,8 @@ impl Book {
     /// A transfer call of the engine begins, by its mark.
     pub(crate) fn mark_post(&mut self, at: Nanos, seq: Seq, bytes: u64) {
         self.marks_posts = true;
+        self.begin(seq);
+        self.settle(at, seq);
         let Some(account) = self.accounts.get_mut(&seq) else {
             self.misfits += 1;
             return;
@@ -153,6 +209,7 @@ impl Book {
 
     /// A transfer call of the engine ends, by its mark.
     pub(crate) fn mark_done(&mut self, at: Nanos, seq: Seq, bytes: u64, ok: bool) {
+        self.settle(at, seq);
         let Some(account) = self.accounts.get_mut(&seq) else {
             self.misfits += 1;
             return;
@@ -169,49 +226,15 @@ impl Book {
         self.credit(seq, None);
     }
 
-    pub(crate) fn serve(&mut self, at: Nanos, tid: Tid, seq: Seq) {
-        self.marks_serves = true;
-        self.serve_end(tid);
-        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
-            self.threads.pop_first();
-        }
-        self.threads.entry(tid).or_default().serving = Some((seq, at));
-        match self.accounts.get_mut(&seq) {
-            Some(account) => {
-                account.serving = Some((tid, at));
-                account.served = true;
-                account.thread_gone = None;
-            }
-            None => self.misfits += 1,
-        }
-    }
-
-    pub(crate) fn serve_end(&mut self, tid: Tid) {
-        let serving = self.threads.get_mut(&tid).and_then(|thread| thread.serving.take());
-        let account = serving.and_then(|(seq, _)| self.accounts.get_mut(&seq));
-        if let Some(account) = account.filter(|account| account.serving.is_some_and(|s| s.0 == tid))
-        {
-            account.serving = None;
-        }
-    }
-
-    /// A thread of the worker ended. Returns the room that it was working for.
-    pub(crate) fn thread_exit(&mut self, at: Nanos, tid: Tid) -> Option<Seq> {
-        let (seq, _) = self.threads.remove(&tid)?.serving?;
-        let account = self.accounts.get_mut(&seq)?;
-        account.serving = None;
-        account.thread_gone = Some((tid, at));
-        Some(seq)
-    }
-
     /// The distance from a flush's request to its completion in this worker's build.
     pub(crate) const fn know_distance(&mut self, distance: i64) {
         self.flushes.know(distance);
     }
 
     /// Takes a room out.
-    pub(crate) fn remove(&mut self, seq: Seq) -> Option<Account> {
+    pub(crate) fn remove(&mut self, at: Nanos, seq: Seq) -> Option<Account> {
         let account = self.accounts.remove(&seq)?;
+        self.line.remove(&seq);
         for handle in &account.handles {
             // A transfer outlives its room until its handle is released; it is nobody's then.
             if let Some(transfer) = self.transfers.get_mut(handle) {
@@ -219,93 +242,13 @@ impl Book {
             }
         }
         for peer in &account.peers {
-            self.peer(*peer).rooms.remove(&seq);
+            let book = self.peer(*peer);
+            book.rooms.remove(&seq);
+            book.begun.remove(&seq);
         }
+        self.leave(at, &account);
+        self.close_stay(&account);
         Some(account)
-    }
-
-    fn peer(&mut self, peer: Peer) -> &mut PeerBook {
-        if self.peers.len() >= PEERS_MAX && !self.peers.contains_key(&peer) {
-            self.peers.pop_first();
-        }
-        self.peers.entry(peer).or_default()
-    }
-
-    pub(crate) fn life(&mut self, at: Nanos, peer: Peer, life: Life) {
-        let book = self.peer(peer);
-        // When a process went is when that was first seen; that it runs is as fresh as the look.
-        if book.life != life || life != Life::Gone {
-            book.life = life;
-            book.life_at = at;
-        }
-        if life == Life::Gone {
-            book.gone_at = Some(book.life_at);
-        }
-    }
-
-    pub(crate) fn history(&mut self, peer: Peer, bytes: u64, whole: bool) {
-        // Bytes in the table's memory are those of marked transfer calls.
-        self.marks_posts |= bytes > 0;
-        if whole {
-            self.peer(peer).history(bytes);
-        }
-    }
-
-    /// The connections to a peer were read: growth is progress of every room that has something
-    /// open to it.
-    pub(crate) fn wire(&mut self, at: Nanos, peer: Peer, meter: Meter, policy: &Policy) {
-        let quiet = !self.rooms_open_to(peer).any(|_| true) && !self.transfer_open_to(peer);
-        if !self.peer(peer).sample(at, meter, quiet, policy) {
-            return;
-        }
-        let moving: Vec<Seq> = self.rooms_open_to(peer).map(|account| account.seq).collect();
-        for seq in moving {
-            if let Some(account) = self.accounts.get_mut(&seq) {
-                account.progress(at);
-            }
-        }
-    }
-
-    fn rooms_with(&self, peer: Peer) -> impl Iterator<Item = &Account> + '_ {
-        let rooms = self.peers.get(&peer).into_iter().flat_map(|book| &book.rooms);
-        rooms.filter_map(|seq| self.accounts.get(seq))
-    }
-
-    /// Rooms that have a transfer open to the peer, or may have one that was not seen.
-    fn rooms_open_to(&self, peer: Peer) -> impl Iterator<Item = &Account> + '_ {
-        self.rooms_with(peer).filter(move |account| {
-            account.calls_open() > 0
-                || self.open_transfers(account).any(|t| t.peer.is_none_or(|p| p == peer))
-        })
-    }
-
-    fn transfer_open_to(&self, peer: Peer) -> bool {
-        self.peers.get(&peer).is_some_and(|book| !book.open.is_empty())
-    }
-
-    fn open_transfers<'a>(&'a self, account: &'a Account) -> impl Iterator<Item = &'a Transfer> {
-        account.handles.iter().filter_map(|h| self.transfers.get(h)).filter(|t| t.is_open())
-    }
-
-    /// Tells the peers of newly completed bytes of a room.
-    fn credit(&mut self, seq: Seq, to: Option<Peer>) {
-        let Some(account) = self.accounts.get_mut(&seq) else {
-            return;
-        };
-        let bytes = account.credit();
-        let at = account.last_completion.unwrap_or(account.last_progress);
-        if bytes == 0 {
-            return;
-        }
-        let peers = match to {
-            Some(peer) => alloc::vec![peer],
-            // Which of several peers took them is not known: each is charged, so that what is
-            // left for open transfers is rather too little than too much.
-            None => account.peers.clone(),
-        };
-        for peer in peers {
-            self.peer(peer).complete(at, bytes);
-        }
     }
 
     /// How much is kept.
@@ -317,10 +260,5 @@ impl Book {
             threads: self.threads.len(),
             peers: self.peers.len(),
         }
-    }
-
-    /// The rooms that have this peer.
-    pub(crate) fn rooms_of(&self, peer: Peer) -> Vec<Seq> {
-        self.rooms_with(peer).map(|account| account.seq).collect()
     }
 }

@@ -62,6 +62,23 @@ words! {
         NothingVisible = 26, "nothing_visible";
         /// Some of the room's peers are not known to the agent.
         PeersUnknown = 27, "peers_unknown";
+        /// Bytes go to the peer past its connections, written from process to process: how many
+        /// have arrived is not seen.
+        BytesUnseen = 28, "bytes_unseen";
+        /// What holds the room up moves: payload of it last at `at`.
+        HeadMoves = 29, "head_moves";
+        /// What holds the room up does not move either: payload of it last at `at`.
+        HeadStill = 30, "head_still";
+        /// Thread `tid` is since `at` with a room that has left the queue; this one waits for it.
+        ThreadHeld = 31, "thread_held";
+        /// A process of the peer's name ended at `at`, before the post; another goes by it now and
+        /// has taken nothing.
+        PeerRestarted = 32, "peer_restarted";
+        /// Thread `tid`, the last to work for the room or for its peer, ended at `at`; it was not
+        /// at work.
+        LastThreadGone = 33, "last_thread_gone";
+        /// The engine says that `amount` rooms are in flight, the same number since `at`.
+        EngineInflight = 34, "engine_inflight";
     }
 }
 

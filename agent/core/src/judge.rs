@@ -7,14 +7,15 @@
 use alloc::vec::Vec;
 
 pub use crate::account::Failure;
-use crate::coverage::{Coverage, Source};
+use crate::coverage::Coverage;
 use crate::evidence::{Evidence, EvidenceId as Id};
-use crate::fact::{Life, Meter, Peer, Phase, Tid};
+use crate::fact::{Life, Meter, Peer, Phase, Seq, Tid};
 use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::verdict::{Bytes, Cause, Finding};
 pub use crate::wire::Moved;
 
+mod case;
 mod cause;
 
 /// How soon a room is looked at again that is past its deadline and not told yet.
@@ -33,23 +34,38 @@ pub struct PeerCase {
     pub gone_at: Option<Nanos>,
     /// The last reading of its connections.
     pub meter: Option<(Nanos, Meter)>,
-    /// When it last took payload.
+    /// When its connections last carried payload to it.
     pub growth_at: Option<Nanos>,
+    /// When it last took payload, by its connections or by a transfer that completed.
+    pub took_at: Option<Nanos>,
+    /// Its payload goes, or may go, past the connections that are metered: their silence says
+    /// nothing about it.
+    pub unmetered: bool,
     /// What has arrived of the open transfers to it.
     pub moved: Moved,
 }
 
-/// Rooms of the same worker that came first and are still open.
+/// Rooms of the same worker that came first and hold this one up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
+    /// The first of them.
+    pub head: Seq,
+    /// The thread that works for it, where one is known to.
+    pub tid: Option<Tid>,
     /// How many; 100 stands for "100 or more".
     pub rooms: u64,
-    /// When the first of them was appended.
+    /// When the head was appended.
     pub since: Nanos,
+    /// When payload of what holds it up last moved.
+    pub progress: Nanos,
+    /// It is to the same peer, or its thread last worked for that peer. Otherwise only its time
+    /// speaks for it.
+    pub certain: bool,
 }
 
 /// Everything that is known of a room.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent answers, each read by its name")]
 pub struct Case<'a> {
     /// When it entered the queue.
     pub appended_at: Nanos,
@@ -71,6 +87,11 @@ pub struct Case<'a> {
     pub last_completion: Option<Nanos>,
     /// When payload last moved, or the append.
     pub last_progress: Nanos,
+    /// Whether the worker marks its queue. Otherwise the stay is a transfer's own, or what a
+    /// notification names: nothing is known of its scheduler.
+    pub hooked: bool,
+    /// Until when others were before it: it has had its chance only since.
+    pub waited_until: Option<Nanos>,
     /// The thread that works for it, and since when.
     pub serving: Option<(Tid, Nanos)>,
     /// Whether any thread ever did.
@@ -79,6 +100,9 @@ pub struct Case<'a> {
     pub unparked_at: Option<Nanos>,
     /// The thread that worked for it and ended.
     pub thread_gone: Option<(Tid, Nanos)>,
+    /// The thread that last worked for it, or for others to its peer, ended: another may take its
+    /// place, or none.
+    pub last_thread_gone: Option<(Tid, Nanos)>,
     /// The transfer that ended badly.
     pub failure: Option<Failure>,
     /// The endpoint that failed under it.
@@ -87,13 +111,18 @@ pub struct Case<'a> {
     pub peers: Vec<PeerCase>,
     /// Whether `peers` is all of them.
     pub peers_whole: bool,
-    /// Other rooms to the same peer that came first.
+    /// Other rooms that came first, of a room that was neither served nor posted.
     pub ahead: Option<Ahead>,
+    /// The thread that holds it up is with a room that has left the queue, since when; no room
+    /// before it is held up by that.
+    pub held_by: Option<(Tid, Nanos)>,
     /// The scheduler's last poll of its queue; zero when it never said so.
     pub beat: Nanos,
     /// Whether a post of this room would have been seen: the worker is known to mark its posts, or
     /// the library's posts are seen and find their rooms.
     pub posts_would_show: bool,
+    /// Whether the table counts this worker's posts: what the ring lost of them is not lost.
+    pub table_tells_posts: bool,
     /// What could be seen.
     pub coverage: &'a Coverage,
 }
@@ -122,134 +151,14 @@ pub struct Found {
     pub ruled_out: Vec<(Cause, Evidence)>,
 }
 
-impl Case<'_> {
-    /// Bytes that have arrived, by completed transfers or by what the peers took, whichever is
-    /// more; never more than were posted where that is known.
-    pub fn arrived(&self) -> u64 {
-        let taken = self.peers.iter().map(|peer| peer.moved.bytes()).sum::<u64>();
-        let arrived = self.bytes.completed.saturating_add(taken);
-        if self.bytes.posted == 0 { arrived } else { arrived.min(self.bytes.posted) }
-    }
-
-    fn anything_moved(&self) -> bool {
-        self.bytes.completed > 0 || self.peers.iter().any(|peer| peer.moved.any())
-    }
-
-    /// Nothing was seen posted, which says nothing here.
-    const fn posts_do_not_show(&self) -> bool {
-        self.posts == 0 && !self.posts_would_show
-    }
-
-    /// Every transfer was posted and has completed: only the scheduler's act is missing.
-    fn is_complete(&self) -> bool {
-        self.posts > 0
-            && self.open_transfers == 0
-            && self.failure.is_none()
-            && self.bytes.completed > 0
-            && self.bytes.completed >= self.bytes.posted.max(self.bytes.expected)
-    }
-
-    /// When something happened that does not pass by itself.
-    fn hard_at(&self) -> Option<Nanos> {
-        let gone = self.peers.iter().filter_map(|peer| self.gone_at(peer)).min();
-        let thread = self.thread_gone.map(|(_, at)| at);
-        // A failed try that was followed by progress was mended.
-        let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
-        // The engine's bare word is no hard evidence: it knows, and may well try again.
-        let failures = failures.filter(|failure| failure.code != 0);
-        let failure = failures.map(|failure| failure.at).min();
-        let failure = failure.filter(|at| *at >= self.last_progress);
-        [gone, thread, failure].into_iter().flatten().min()
-    }
-
-    /// When the process that was the peer as this room entered ended, if it did.
-    fn gone_at(&self, peer: &PeerCase) -> Option<Nanos> {
-        let gone_at = peer.gone_at.filter(|at| *at >= self.appended_at);
-        gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1))
-    }
-
-    /// Events were lost after the table last showed the room: its state is not known until it is
-    /// read again, or for ever where there is no table.
-    fn is_unread_since_loss(&self) -> bool {
-        let lost_at = [Source::Marks, Source::Transfers, Source::Completions]
-            .into_iter()
-            .filter_map(|source| self.coverage.lost_at(source))
-            .max();
-        lost_at.is_some_and(|at| at > self.read_at && at >= self.appended_at)
-    }
-
-    /// The engine polls its queue and has done so since `at`: it had its chance to act. An engine
-    /// that never beats is not waited for.
-    fn engine_looked_since(&self, at: Nanos) -> bool {
-        self.beat == Nanos::ZERO || self.beat >= at
-    }
-
-    /// When the lack of progress becomes a stall. Of a room that was open before the agent came
-    /// nothing is known from before: it is watched first, for the whole deadline unless the peers
-    /// are stopped or the connections themselves remember that nothing came for so long.
-    fn stall_at(&self, policy: &Policy, now: Nanos) -> Nanos {
-        // A room that was posted late, or could not be posted before, has had no time to move.
-        let begun = self.first_post.max(self.unparked_at);
-        let begun = begun.map_or(Nanos::ZERO, |at| at.plus(policy.suspect));
-        let stall_at = self.last_progress.plus(policy.stall).max(begun);
-        let Some(late_at) = self.late_at.filter(|_| self.posts > 0 && !self.is_complete()) else {
-            return stall_at;
-        };
-        let silent = |peer: &PeerCase| {
-            peer.life.0 == Life::Stopped
-                || peer.meter.is_some_and(|(_, meter)| {
-                    meter.last_received.is_none_or(|at| at.plus(policy.stall) <= now)
-                })
-        };
-        let remembered = !self.peers.is_empty() && self.peers.iter().all(silent);
-        let watch = if remembered { policy.suspect } else { policy.stall };
-        stall_at.max(late_at.plus(watch))
-    }
-
-    /// Whether a source would have shown payload moving, so that its silence means something.
-    fn progress_is_visible(&self) -> bool {
-        if self.posts == 0 {
-            let seen = self.coverage.sees(Source::Table) || self.coverage.sees(Source::Transfers);
-            return seen && self.posts_would_show;
-        }
-        let metered = |peer: &PeerCase| peer.meter.is_some_and(|(_, m)| m.connections > 0);
-        let read = !self.peers.is_empty() && self.peers_whole && self.peers.iter().all(metered);
-        read && self.coverage.sees(Source::Connections)
-    }
-
-    fn beat_is_fresh(&self, policy: &Policy, now: Nanos) -> bool {
-        self.beat.plus(policy.beat_fresh) >= now
-    }
-
-    /// The next act is the scheduler's, which is busy elsewhere: one long forward pass is normal.
-    fn waits_for_busy_scheduler(&self, policy: &Policy, now: Nanos) -> bool {
-        let wedged = self.beat.plus(policy.scheduler_wedged) <= now;
-        let rests_on_it = self.is_complete() || (self.posts == 0 && !self.served);
-        // A deadline shorter than `beat_fresh` must not take an older poll for its chance to act.
-        let polled = self.beat_is_fresh(policy, now) && self.beat >= self.last_progress;
-        rests_on_it && self.beat != Nanos::ZERO && !wedged && !polled
-    }
-
-    /// A first transfer whose connection is just being set up has longer.
-    fn is_being_set_up(&self, policy: &Policy, now: Nanos) -> bool {
-        let Some(first_post) = self.first_post else {
-            return false;
-        };
-        let recent = |peer: &PeerCase| {
-            peer.life.0 != Life::Stopped
-                && peer.meter.is_some_and(|(_, meter)| {
-                    meter.received <= policy.setup_answer
-                        && meter.last_received.is_some_and(|at| at.plus(policy.setup_recent) >= now)
-                })
-        };
-        !self.anything_moved()
-            && now < first_post.plus(policy.setup_grace)
-            && self.peers.iter().any(recent)
-    }
-}
-
 /// Judges a room.
 pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
+    if !case.hooked && case.open_transfers == 0 {
+        // Without the hook nobody says what else is to come.
+        let over = case.last_progress.plus(policy.max_dwell);
+        let over = case.failure.map_or(over, |failure| failure.at.plus(policy.hard_grace));
+        return Judgement::Quiet(over.max(now.plus(LOOK_AGAIN)));
+    }
     let stall_at = case.stall_at(policy, now);
     let look_again = Judgement::Quiet(now.plus(LOOK_AGAIN));
     // Of a room whose posts do not show, all bytes may have arrived before its peer ended.
@@ -279,6 +188,10 @@ fn waiting(case: &Case<'_>, policy: &Policy, now: Nanos, stall_at: Nanos) -> Jud
     if now < long_at {
         return Judgement::Quiet(stall_at.min(long_at));
     }
+    if !case.has_moved() && case.last_progress <= case.appended_at {
+        // It waited for others all the time.
+        return Judgement::Quiet(stall_at);
+    }
     Judgement::Found(Found {
         finding: Finding::MovingSlowly,
         cause: Cause::Unknown,
@@ -294,20 +207,23 @@ fn found(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
     }
     let known = cause::cause(case, policy, now);
     let hard = case.hard_at().is_some() && !case.posts_do_not_show();
+    let queued = known.cause == Cause::QueuedBehind;
     let stopped = case.peers.iter().any(|peer| peer.life.0 == Life::Stopped);
     let finding = if case.is_complete() {
         Finding::CompletedNotReaped
-    } else if case.posts > 0 && case.anything_moved() {
+    } else if case.has_moved() {
         Finding::StoppedMidway
     } else {
         Finding::NeverStarted
     };
     let complete = finding == Finding::CompletedNotReaped;
-    if !complete && !hard && !stopped && !case.progress_is_visible() {
+    if !complete && !hard && !stopped && !queued && !case.progress_is_visible() {
         return Judgement::Found(blind(case));
     }
     let mut evidence = cause::bytes_evidence(case);
     evidence.extend(known.evidence);
+    let held = case.held_by.map(|(tid, at)| Evidence::of(Id::ThreadHeld).at(at).tid(tid));
+    evidence.extend(held);
     let late = case.late_at.map(|at| Evidence::of(Id::LateStart).at(at));
     evidence.extend(late);
     let lost = cause::lost(case);
@@ -352,6 +268,7 @@ pub(crate) fn cause_of_failure(
     let firm = matches!(
         known.cause,
         Cause::PeerDead
+            | Cause::StalePeer
             | Cause::PeerFrozen
             | Cause::LinkFault
             | Cause::WorkerThreadDead

@@ -6,14 +6,16 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use crate::account::{Account, Standing};
-use crate::book::Book;
+use crate::account::Standing;
+use crate::book::{Book, Post};
 use crate::fact::{Append, Event, Fact, Life, Outcome, Peer, Seq, Worker};
 use crate::flush::Completed;
-use crate::judge::{self, Found, Judgement};
+use crate::judge;
 use crate::policy::Policy;
 use crate::time::Nanos;
-use crate::verdict::{Appended, Clear, ClearReason, Dwell, Output, Tier, Verdict};
+use crate::verdict::{Appended, Output, Tier};
+
+mod tell;
 
 mod agenda;
 
@@ -93,6 +95,10 @@ impl Ledger {
                     self.outputs.push_back(Output::Coverage(event.at, event.worker, coverage));
                 }
             }
+            Fact::XferPost { .. } => {
+                self.open_unhooked(event);
+                self.enter(event);
+            }
             Fact::Lose(source, count) => {
                 let Some(book) = self.books.get_mut(&event.worker) else {
                     return;
@@ -100,11 +106,25 @@ impl Ledger {
                 book.coverage.lose(event.at, *source, *count);
                 self.outputs.push_back(Output::Loss(event.at, event.worker, *source, *count));
             }
-            fact => {
-                for seq in self.apply(event.at, event.worker, fact) {
-                    self.hurry(event.worker, seq, event.at);
-                }
-            }
+            _ => self.enter(event),
+        }
+    }
+
+    fn enter(&mut self, event: &Event) {
+        for seq in self.apply(event.at, event.worker, &event.fact) {
+            self.hurry(event.worker, seq, event.at);
+        }
+        let ended = self.books.get_mut(&event.worker).map(Book::ended_stays).unwrap_or_default();
+        for (seq, outcome) in ended {
+            self.remove(event.at, event.worker, seq, outcome);
+        }
+    }
+
+    /// Without the hook a transfer is its own append.
+    fn open_unhooked(&mut self, event: &Event) {
+        let book = self.books.get_mut(&event.worker);
+        if let Some(append) = book.and_then(|book| book.open_stay(event.at, &event.fact)) {
+            self.append(event, &append);
         }
     }
 
@@ -118,17 +138,18 @@ impl Ledger {
         match *fact {
             Fact::Entry(seq, ref counts) => book.entry(at, seq, counts),
             Fact::Read => book.read_at = at,
+            Fact::Unhooked => book.unhooked = true,
             Fact::Phase(seq, phase) => book.phase(at, seq, phase),
             Fact::Serve(tid, seq) => book.serve(at, tid, seq),
-            Fact::ServeEnd(tid) => book.serve_end(tid),
+            Fact::ServeEnd(tid) => book.serve_end(at, tid),
             Fact::Post(seq, bytes) => book.mark_post(at, seq, bytes),
             Fact::Done(seq, bytes, ok) => {
                 book.mark_done(at, seq, bytes, ok);
                 return one((!ok).then_some(seq));
             }
             Fact::Beat => book.beat = book.beat.max(at),
-            Fact::XferPost { tid, handle, peer, bytes, room: _ } => {
-                book.xfer_post(at, tid, handle, peer, bytes);
+            Fact::XferPost { tid, handle, peer, bytes, room } => {
+                book.xfer_post(at, tid, &Post { handle, peer, bytes, room });
             }
             Fact::XferRet(tid, handle, status) => {
                 return one(book.xfer_ret(at, tid, handle, status));
@@ -176,6 +197,7 @@ impl Ledger {
         if !book.append(at, seen_at, append) {
             return;
         }
+        let tier = book.accounts.get(&append.seq).map_or(Tier::Room, |account| account.tier);
         self.outputs.push_back(Output::Append(Appended {
             at,
             worker,
@@ -183,7 +205,7 @@ impl Ledger {
             room: append.room,
             expected: append.expected,
             peers: append.peers.clone(),
-            tier: Tier::Room,
+            tier,
             late: append.late,
         }));
         let stall_at = at.plus(self.policy.of_room(append.patient).stall);
@@ -219,102 +241,6 @@ impl Ledger {
             self.agenda.pop_first();
             self.examine(now, worker, seq);
         }
-    }
-
-    fn examine(&mut self, now: Nanos, worker: Worker, seq: Seq) {
-        let Some(book) = self.books.get(&worker) else {
-            return;
-        };
-        let Some(account) = book.accounts.get(&seq) else {
-            return;
-        };
-        let policy = self.policy.of_room(account.patient);
-        let case = book.case(account, &policy);
-        let next = match judge::judge(&case, &policy, now) {
-            Judgement::Quiet(until) => {
-                let moved = |standing: &Standing| account.last_progress > standing.at;
-                if account.standing.as_ref().is_some_and(moved) {
-                    self.clear(now, worker, seq, ClearReason::Progress);
-                }
-                until.max(now.plus(Nanos(1)))
-            }
-            Judgement::Found(found) => {
-                let verdict = verdict(now, worker, account, book, case.arrived(), found);
-                self.tell(verdict);
-                now.plus(judge::LOOK_AT_TOLD)
-            }
-        };
-        self.schedule(worker, seq, next);
-    }
-
-    fn tell(&mut self, verdict: Verdict) {
-        let (now, worker, seq) = (verdict.at, verdict.worker, verdict.seq);
-        let Some(account) = self.account(worker, seq) else {
-            return;
-        };
-        let told = (verdict.finding, verdict.cause);
-        if account.standing.is_some_and(|standing| (standing.finding, standing.cause) == told) {
-            return;
-        }
-        self.clear(now, worker, seq, ClearReason::Changed);
-        let Some(account) = self.account(worker, seq) else {
-            return;
-        };
-        account.standing = Some(Standing { finding: told.0, cause: told.1, at: now });
-        account.stalled |= verdict.is_alert();
-        self.outputs.push_back(Output::Verdict(verdict));
-    }
-
-    fn account(&mut self, worker: Worker, seq: Seq) -> Option<&mut Account> {
-        self.books.get_mut(&worker)?.accounts.get_mut(&seq)
-    }
-
-    fn clear(&mut self, at: Nanos, worker: Worker, seq: Seq, why: ClearReason) {
-        let Some(account) = self.account(worker, seq) else {
-            return;
-        };
-        let room = account.room;
-        let Some(Standing { finding, cause, .. }) = account.standing.take() else {
-            return;
-        };
-        self.outputs.push_back(Output::Clear(Clear { at, worker, seq, room, finding, cause, why }));
-    }
-
-    fn remove(&mut self, at: Nanos, worker: Worker, seq: Seq, outcome: Outcome) {
-        self.clear(at, worker, seq, ClearReason::Ended);
-        let Some(book) = self.books.get_mut(&worker) else {
-            return;
-        };
-        let Some(account) = book.accounts.get(&seq) else {
-            book.misfits += 1;
-            return;
-        };
-        let policy = self.policy.of_room(account.patient);
-        let known = book.case(account, &policy);
-        let failed = outcome == Outcome::Failed;
-        let why = failed.then(|| judge::cause_of_failure(&known, &policy, at)).flatten();
-        let (cause, evidence) = why.unzip();
-        let evidence = evidence.unwrap_or_default();
-        let mut bytes = known.bytes;
-        bytes.completed = known.arrived();
-        let Some(account) = book.remove(seq) else {
-            return;
-        };
-        self.agenda.remove(&(account.due, worker, seq));
-        self.outputs.push_back(Output::Dwell(Dwell {
-            at,
-            worker,
-            seq,
-            room: account.room,
-            tier: Tier::Room,
-            outcome,
-            dwell: at.since(account.appended_at),
-            bytes,
-            peers: account.peers,
-            cause,
-            stalled: account.stalled,
-            evidence,
-        }));
     }
 
     /// The worker is gone: so are its rooms, and nobody will ask for its book again.
@@ -364,40 +290,7 @@ impl Ledger {
 
     /// Whether a room of this worker has been without progress for longer than `suspect`.
     pub fn has_suspects(&self, worker: Worker) -> bool {
-        let suspect =
-            |account: &Account| account.last_progress.plus(self.policy.suspect) <= self.now;
-        self.books.get(&worker).is_some_and(|book| book.accounts.values().any(suspect))
-    }
-}
-
-fn verdict(
-    at: Nanos,
-    worker: Worker,
-    account: &Account,
-    book: &Book,
-    arrived: u64,
-    found: Found,
-) -> Verdict {
-    let mut bytes = account.bytes();
-    bytes.completed = arrived;
-    Verdict {
-        at,
-        worker,
-        seq: account.seq,
-        room: account.room,
-        finding: found.finding,
-        cause: found.cause,
-        confidence: found.confidence,
-        tier: Tier::Room,
-        dwell: at.since(account.appended_at),
-        bytes,
-        since_progress: at.since(account.last_progress),
-        peers: account.peers.clone(),
-        evidence: found.evidence,
-        ruled_out: found.ruled_out,
-        head: None,
-        behind: Vec::new(),
-        behind_count: 0,
-        coverage: book.coverage.clone(),
+        let book = self.books.get(&worker);
+        book.is_some_and(|book| book.has_suspects(&self.policy, self.now))
     }
 }

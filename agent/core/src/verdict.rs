@@ -180,7 +180,7 @@ words! {
         Ended = 2, "ended";
         /// Another finding or cause takes its place.
         Changed = 3, "changed";
-        /// The room that it waited behind is out of its way.
+        /// What it waited for is over: the room before it has gone, or its peer has answered.
         Unblocked = 4, "unblocked";
     }
 }

@@ -4,9 +4,9 @@
 
 mod common;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Way, alerts, any_story, drive, events, healthy_story};
+use common::{Way, alerts, any_story, drive, events, healthy_story, sharded, standing};
 use inflightd_capture::{Input, parse_input, write_input};
 use inflightd_core::coverage::{Reason, Sight, Source};
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy};
@@ -127,6 +127,40 @@ proptest! {
         }
         let (_, outputs) = drive(&script, &[]);
         prop_assert!(alerts(&outputs).is_empty(), "{:#?}", alerts(&outputs));
+    }
+
+    /// Rooms that wait their turn behind others are nobody's fault, however long that takes.
+    #[test]
+    fn queues_that_move_are_never_accused(
+        stories in prop::collection::vec(healthy_story(), 1..12),
+        shards in 1..4_u32,
+    ) {
+        let stories = sharded(stories, shards, &[]);
+        let (_, outputs) = drive(&bare(&events(&stories)), &[]);
+        prop_assert!(alerts(&outputs).is_empty(), "{:#?}", alerts(&outputs));
+    }
+
+    /// One alert for each stuck head; what waits behind it is told as that, in its incident.
+    #[test]
+    fn a_stuck_queue_is_one_incident(
+        stories in prop::collection::vec(healthy_story(), 1..12),
+        shards in 1..4_u32,
+        stuck in prop::collection::vec(any::<bool>(), 12),
+    ) {
+        let stories = sharded(stories, shards, &stuck);
+        let heads = stories.iter().filter(|s| s.post_after.is_some() && s.lasts.is_none()).count();
+        let (_, outputs) = drive(&bare(&events(&stories)), &[]);
+        let alerts = alerts(&outputs);
+        // What moves on other threads to the same peer may take an alert back for a while.
+        let open: BTreeSet<_> = alerts.iter().map(|verdict| verdict.seq).collect();
+        prop_assert_eq!(open.len(), heads, "{:#?}", alerts);
+        let waiting: Vec<_> = stories.iter().filter(|story| story.post_after.is_none()).collect();
+        let standing = standing(&outputs);
+        let queued = standing.values().filter(|verdict| verdict.head.is_some());
+        prop_assert!(queued.clone().all(|verdict| open.contains(&verdict.incident())));
+        prop_assert_eq!(queued.count(), waiting.len(), "{:#?}", outputs);
+        let named: u64 = standing.values().map(|verdict| verdict.behind_count).sum();
+        prop_assert!(named <= waiting.len() as u64, "each waits behind one head");
     }
 
     /// A room that is stuck is told of, once, and stays told.

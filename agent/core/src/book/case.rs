@@ -2,16 +2,12 @@
 
 use super::Book;
 use crate::account::Account;
-use crate::coverage::Source;
+use crate::coverage::{Reason, Sight, Source};
 use crate::fact::Peer;
-use crate::judge::{Ahead, Case, PeerCase};
+use crate::judge::{Case, PeerCase};
 use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::wire::{Moved, PeerBook};
-
-/// Most rooms that are counted ahead of one: the judge must stay cheap with thousands behind one
-/// head.
-const AHEAD_MAX: usize = 100;
 
 impl Book {
     /// All that is known of a room, for the judge.
@@ -28,11 +24,18 @@ impl Book {
             open_transfers: self.open_count(account, open),
             first_post: account.first_post,
             last_completion: account.last_completion,
-            last_progress: account.last_progress,
+            hooked: !self.unhooked,
+            last_progress: self.progress_of(account),
+            waited_until: if account.in_line {
+                self.freed.before(account.seq)
+            } else {
+                account.waited_until
+            },
             serving: account.serving,
-            served: account.served,
+            served: account.served_by.is_some(),
             unparked_at: account.unparked_at,
             thread_gone: account.thread_gone,
+            last_thread_gone: self.last_thread_gone(account),
             failure: account.failure,
             endpoint_failure: account.endpoint_failure,
             peers: account
@@ -41,10 +44,11 @@ impl Book {
                 .map(|peer| self.peer_case(*peer, first_post, policy))
                 .collect(),
             peers_whole: account.peers_whole,
-            // Only a room that was not posted can be waiting behind others.
-            ahead: if account.posts() == 0 { self.ahead(account) } else { None },
+            ahead: self.ahead(account),
+            held_by: self.held_by(account),
             beat: self.beat,
             posts_would_show: self.posts_would_show(),
+            table_tells_posts: self.marks_posts,
             coverage: &self.coverage,
         }
     }
@@ -58,36 +62,32 @@ impl Book {
     fn open_count(&self, account: &Account, by_handle: u64) -> u64 {
         let posted_unseen = account.posts() > account.transfers_seen;
         let completions = self.coverage.sees(Source::Completions);
+        let lost = |source| self.coverage.lost_since(source, account.appended_at) > 0;
+        if self.marks_posts && (lost(Source::Transfers) || lost(Source::Completions)) {
+            // A transfer may look open because its end was lost: the table knows.
+            return account.calls_open();
+        }
         if completions && !posted_unseen { by_handle } else { by_handle.max(account.calls_open()) }
     }
 
     fn peer_case(&self, peer: Peer, first_post: Nanos, policy: &Policy) -> PeerCase {
         let unseen = PeerBook::default();
         let book = self.peers.get(&peer).unwrap_or(&unseen);
+        let other = Sight::Degraded(Reason::OtherTransport);
+        let unmetered = book.is_unmetered(self.coverage.sight(Source::Connections) == other);
         PeerCase {
             peer,
             life: (book.life, book.life_at),
             gone_at: book.gone_at,
             meter: book.meter,
             growth_at: book.growth_at,
+            took_at: book.took_at(),
+            unmetered,
             moved: match book.moved(first_post, policy) {
+                _ if unmetered => Moved::Unknown,
                 Moved::Bytes(bytes) => Moved::Bytes(book.left_for(bytes, first_post)),
                 other => other,
             },
         }
-    }
-
-    /// Rooms to one of the same peers that came first and have something open or being served;
-    /// at most [`AHEAD_MAX`] are counted.
-    fn ahead(&self, of: &Account) -> Option<Ahead> {
-        let peers = of.peers.iter().filter_map(|peer| self.peers.get(peer));
-        let before = peers.flat_map(|book| book.rooms.range(..of.seq));
-        let busy = |account: &&Account| account.serving.is_some() || account.posts() > 0;
-        let busy = before.filter_map(|seq| self.accounts.get(seq)).filter(busy).take(AHEAD_MAX);
-        let first = |ahead: Option<Ahead>, account: &Account| {
-            let (rooms, since) = ahead.map_or((0, account.appended_at), |a| (a.rooms, a.since));
-            Some(Ahead { rooms: rooms + 1, since: since.min(account.appended_at) })
-        };
-        busy.fold(None, first)
     }
 }

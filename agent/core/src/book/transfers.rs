@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Book, TRANSFERS_MAX};
 use crate::account::{Failure, PENDING_MAX, Progress, Transfer};
-use crate::fact::{Handle, Peer, Seq, Tid};
+use crate::fact::{Handle, Peer, Room, Seq, Tid};
 use crate::flush::Completed;
 use crate::time::Nanos;
 
@@ -12,21 +12,28 @@ use crate::time::Nanos;
 /// `UCS_PTR_IS_ERR`: -1 to -100).
 const STATUS_PTR_MIN: u64 = (-100_i64).cast_unsigned();
 
+/// A transfer as it is posted: see [`crate::Fact::XferPost`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Post {
+    pub(crate) handle: Handle,
+    pub(crate) peer: Option<Peer>,
+    pub(crate) bytes: Option<u64>,
+    pub(crate) room: Option<(Room, bool)>,
+}
+
 impl Book {
     /// A transfer is posted: it belongs to the room that its thread works for.
-    pub(crate) fn xfer_post(
-        &mut self,
-        at: Nanos,
-        tid: Tid,
-        handle: Handle,
-        peer: Option<Peer>,
-        bytes: Option<u64>,
-    ) {
+    pub(crate) fn xfer_post(&mut self, at: Nanos, tid: Tid, post: &Post) {
+        let Post { handle, peer, bytes, room } = *post;
         // The allocator gives an address out again at once: what was there before has ended.
         self.end(at, handle, Progress::Abandoned);
         self.forget(handle);
         self.make_room();
-        let seq = self.threads.get(&tid).and_then(|thread| thread.serving).map(|(seq, _)| seq);
+        let seq = if self.unhooked {
+            self.posted_stay(peer, room)
+        } else {
+            self.threads.get(&tid).and_then(|thread| thread.serving).map(|(seq, _)| seq)
+        };
         self.posts_astray |= seq.is_none();
         self.threads.entry(tid).or_default().posting = Some(handle);
         let transfer = Transfer {
@@ -40,6 +47,10 @@ impl Book {
             returned: false,
             progress: Progress::Open,
         };
+        if let Some(seq) = seq {
+            self.begin(seq);
+            self.settle(at, seq);
+        }
         self.transfers.insert(handle, transfer);
         self.by_post.insert((at, handle));
         if let Some(peer) = peer {
@@ -56,7 +67,9 @@ impl Book {
         if let Some(peer) = peer.filter(|peer| !account.peers.contains(peer)) {
             account.peers.push(peer);
             let seq = account.seq;
-            self.peer(peer).rooms.insert(seq);
+            let book = self.peer(peer);
+            book.rooms.insert(seq);
+            book.begun.insert(seq);
         }
         if let Some(seq) = first {
             self.note_young(at, seq);
@@ -81,6 +94,9 @@ impl Book {
         }
         if let Some(account) = transfer.seq.and_then(|seq| self.accounts.get_mut(&seq)) {
             account.handles.remove(&handle);
+            if self.unhooked {
+                self.unhooked_stays.touch(account.seq);
+            }
         }
         if let Some(peer) = transfer.peer {
             self.peer(peer).open.remove(&(transfer.posted_at, handle));
@@ -215,12 +231,24 @@ impl Book {
 
     /// A transfer ended; only the first end counts.
     fn end(&mut self, at: Nanos, handle: Handle, how: Progress) -> Option<Seq> {
-        let transfer = self.transfers.get_mut(&handle).filter(|transfer| transfer.is_open())?;
+        let transfer = self.transfers.get(&handle).filter(|transfer| transfer.is_open())?;
+        if let Some(seq) = transfer.seq.filter(|_| how != Progress::Complete) {
+            self.settle(at, seq);
+        }
+        let transfer = self.transfers.get_mut(&handle)?;
         transfer.progress = how;
         let (seq, peer, bytes) = (transfer.seq, transfer.peer, transfer.bytes.unwrap_or(0));
         let posted_at = transfer.posted_at;
+        if let Some(seq) = seq.filter(|_| self.unhooked) {
+            self.unhooked_stays.touch(seq);
+        }
         if let Some(peer) = peer {
             self.peer(peer).open.remove(&(posted_at, handle));
+        }
+        if how == Progress::Abandoned
+            && let Some(account) = seq.and_then(|seq| self.accounts.get_mut(&seq))
+        {
+            account.abandoned = true;
         }
         if how != Progress::Complete {
             return seq;

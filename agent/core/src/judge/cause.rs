@@ -41,11 +41,26 @@ type Answer = Option<(Cause, u8, Vec<Evidence>)>;
 /// The first cause, in the order of certainty, that the evidence carries.
 pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
     let mut search = Search { ruled_out: Vec::new() };
-    let steps: &[Step] = if case.is_complete() {
+    let steps: &[Step] = if !case.hooked {
+        // Nothing is known of a scheduler, nor of who works for whom.
+        &[stale_peer, peer_dead, peer_frozen, link]
+    } else if case.is_complete() {
         // All bytes are there: what the peer or the link does now is not why the room stays.
         &[worker_thread_dead, scheduler]
+    } else if case.is_queued() {
+        &[queued]
     } else {
-        &[peer_dead, worker_thread_dead, scheduler, handshake, not_taken, peer_frozen, link]
+        &[
+            stale_peer,
+            peer_dead,
+            worker_thread_dead,
+            scheduler,
+            handshake,
+            not_taken,
+            peer_frozen,
+            link,
+            last_thread_dead,
+        ]
     };
     for step in steps {
         if let Some((cause, confidence, evidence)) = step(case, policy, now, &mut search) {
@@ -53,6 +68,44 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
         }
     }
     search.end(Cause::Unknown, 60, Vec::new())
+}
+
+/// Others come first. Their own verdicts say why they stay.
+fn queued(case: &Case<'_>, policy: &Policy, now: Nanos, search: &mut Search) -> Answer {
+    let ahead = case.ahead?;
+    rule_out_dead(case, search);
+    scheduler(case, policy, now, search);
+    let rooms = Evidence::of(Id::RoomsAhead).amount(ahead.rooms).at(ahead.since);
+    let rooms = ahead.tid.map_or(rooms, |tid| rooms.tid(tid));
+    let moves = ahead.progress.plus(policy.suspect) > now;
+    let head = Evidence::of(if moves { Id::HeadMoves } else { Id::HeadStill }).at(ahead.progress);
+    Some((Cause::QueuedBehind, if ahead.certain { 85 } else { 65 }, vec![rooms, head]))
+}
+
+/// Posted to a process that had ended before: its successor knows nothing of the worker's old
+/// endpoint, which fails at once or connects to nobody.
+fn stale_peer(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
+    let (peer, at) = case.peers.iter().find_map(|peer| Some((peer, case.stale_at(peer)?)))?;
+    let mut evidence = vec![Evidence::of(Id::PeerRestarted).at(at).peer(peer.peer)];
+    evidence.extend(failures(case));
+    let failed = evidence.iter().filter_map(|evidence| evidence.code).any(is_disconnect);
+    let unconnected = peer.meter.is_none_or(|(_, meter)| meter.connections == 0);
+    if !failed && !unconnected {
+        return None;
+    }
+    if unconnected && let Some((at, _)) = peer.meter {
+        evidence.push(Evidence::of(Id::NoConnection).at(at).peer(peer.peer));
+    }
+    rule_out_dead(case, search);
+    Some((Cause::StalePeer, if failed { 92 } else { 75 }, evidence))
+}
+
+/// Transfers and endpoints that failed.
+fn failures(case: &Case<'_>) -> impl Iterator<Item = Evidence> {
+    let ended = case.failure.map(|failure| (Id::TransferFailed, failure));
+    let endpoint = case.endpoint_failure.map(|failure| (Id::EndpointError, failure));
+    let failures = ended.into_iter().chain(endpoint);
+    failures.map(|(id, failure)| Evidence::of(id).at(failure.at).code(failure.code))
 }
 
 fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
@@ -63,11 +116,7 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
         .map(|(peer, at)| Evidence::of(Id::PeerGone).at(at).peer(peer))
         .collect();
     let gone = !evidence.is_empty();
-    let ended = case.failure.map(|failure| (Id::TransferFailed, failure));
-    let endpoint = case.endpoint_failure.map(|failure| (Id::EndpointError, failure));
-    for (id, failure) in ended.into_iter().chain(endpoint) {
-        evidence.push(Evidence::of(id).at(failure.at).code(failure.code));
-    }
+    evidence.extend(failures(case));
     let codes = evidence.iter().filter_map(|evidence| evidence.code);
     let disconnected = codes.into_iter().any(is_disconnect);
     let lives = |peer: &PeerCase| matches!(peer.life.0, Life::Running | Life::Stopped);
@@ -143,9 +192,16 @@ fn not_taken(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
     if case.served || case.serving.is_some() {
         return None;
     }
-    if let Some(ahead) = case.ahead {
-        let evidence = Evidence::of(Id::RoomsAhead).amount(ahead.rooms).at(ahead.since);
-        return Some((Cause::QueuedBehind, 80, vec![evidence]));
+    if let Some((tid, at)) = case.held_by {
+        // It is taken up by nobody because its thread is with a room that was given up: why, its
+        // peer or its link may say.
+        let held = Evidence::of(Id::ThreadHeld).at(at).tid(tid);
+        search.rule_out(Cause::NeverEnqueued, held);
+        return None;
+    }
+    if let Some((tid, at)) = case.last_thread_gone {
+        let evidence = vec![Evidence::of(Id::LastThreadGone).at(at).tid(tid)];
+        return Some((Cause::WorkerThreadDead, 80, evidence));
     }
     // That no thread ever took it shows only where all marks were seen, or the table's slots.
     let sees = case.coverage.sees(Source::Marks) || case.coverage.sees(Source::Table);
@@ -177,6 +233,13 @@ fn peer_frozen(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> An
     None
 }
 
+/// Nothing of it is under way, more is to come, and the thread that worked for it is no more.
+fn last_thread_dead(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    let (tid, at) = case.last_thread_gone.filter(|_| case.open_transfers == 0)?;
+    let evidence = vec![Evidence::of(Id::LastThreadGone).at(at).tid(tid)];
+    Some((Cause::WorkerThreadDead, 80, evidence))
+}
+
 fn link(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
     let peer = case.peers.iter().find(|peer| {
         peer.meter.is_some_and(|(_, meter)| meter.retransmitting && !meter.window_closed)
@@ -193,8 +256,10 @@ fn wire_evidence(case: &Case<'_>, peer: &PeerCase) -> Vec<Evidence> {
     if meter.connections == 0 {
         evidence.push(Evidence::of(Id::NoConnection).at(at).peer(peer.peer));
     }
-    let still = peer.growth_at.unwrap_or(case.last_progress);
-    evidence.push(Evidence::of(Id::WireStill).at(still).peer(peer.peer));
+    if !peer.unmetered {
+        let still = peer.growth_at.unwrap_or(case.last_progress);
+        evidence.push(Evidence::of(Id::WireStill).at(still).peer(peer.peer));
+    }
     if meter.window_closed {
         let waiting = meter.unsent.saturating_add(meter.unacked);
         evidence.push(Evidence::of(Id::WindowClosed).amount(waiting).peer(peer.peer));
@@ -220,6 +285,9 @@ pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
         evidence.push(Evidence::of(Id::TransfersOpen).amount(case.open_transfers));
     } else if let Some(at) = case.last_completion.filter(|_| case.is_complete()) {
         evidence.push(Evidence::of(Id::AllComplete).amount(case.bytes.completed).at(at));
+    }
+    if let Some(peer) = case.unseen_bytes_to() {
+        evidence.push(Evidence::of(Id::BytesUnseen).peer(peer.peer));
     }
     for peer in case.peers.iter().filter(|peer| peer.moved.any()) {
         let moved = Evidence::of(Id::WireMoved).amount(peer.moved.bytes()).peer(peer.peer);

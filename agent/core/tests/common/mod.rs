@@ -1,10 +1,13 @@
 //! A small world: rooms that enter, move bytes and leave, and the facts that an agent would see
 //! of them, with the source that each came by, so that a test can take a source away.
 
+use std::collections::BTreeMap;
+
 use inflightd_core::coverage::{Sight, Source};
 use inflightd_core::fact::{
     Append, Counts, Handle, Life, Meter, Outcome, Peer, Phase, Room, Seq, Tid, Worker,
 };
+use inflightd_core::verdict::Verdict;
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy};
 use proptest::prelude::*;
 
@@ -35,6 +38,26 @@ pub(crate) struct Story {
     pub(crate) bytes: u64,
     /// From the last byte to the removal.
     pub(crate) reaped_after: u64,
+    /// The thread that works for it; `None`: one of its own.
+    pub(crate) shard: Option<u32>,
+}
+
+/// Rooms on few threads, each of which takes its rooms in order and stays with a room until its
+/// last byte. `stuck`: these rooms' bytes never move, so that those behind them are never taken.
+pub(crate) fn sharded(mut stories: Vec<Story>, shards: u32, stuck: &[bool]) -> Vec<Story> {
+    stories.sort_by_key(|story| story.append_at);
+    // When each thread is free; `None`: never again.
+    let mut free_at: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+    for (index, story) in stories.iter_mut().enumerate() {
+        let shard = story.bytes % u64::from(shards);
+        story.shard = u32::try_from(shard).ok();
+        story.lasts = story.lasts.filter(|_| stuck.get(index) != Some(&true));
+        let free = free_at.entry(shard).or_insert(Some(0));
+        let taken_at = free.map(|at| at.max(story.append_at));
+        story.post_after = taken_at.map(|at| at - story.append_at);
+        *free = taken_at.and_then(|at| Some(at + story.lasts? + 2));
+    }
+    stories
 }
 
 /// Rooms whose bytes always move and that the scheduler always reaps in time.
@@ -47,6 +70,7 @@ pub(crate) fn healthy_story() -> impl Strategy<Value = Story> {
             // At least so many that each second's share is payload.
             bytes: bytes.max(lasts * 8),
             reaped_after,
+            shard: None,
         },
     )
 }
@@ -118,7 +142,8 @@ impl World {
     }
 
     fn room(&mut self, number: u64, story: &Story) {
-        let (seq, tid) = (Seq(number << 14), Tid(100 + u32::try_from(number).unwrap_or(0)));
+        let own = 100 + u32::try_from(number).unwrap_or(0);
+        let (seq, tid) = (Seq(number << 14), Tid(story.shard.unwrap_or(own)));
         let append = Append {
             seq,
             room: Room(number),
@@ -211,10 +236,23 @@ pub(crate) fn drive(events: &[Event], extra: &[Nanos]) -> (Ledger, Vec<Output>) 
 }
 
 /// The verdicts that accuse somebody.
-pub(crate) fn alerts(outputs: &[Output]) -> Vec<&inflightd_core::verdict::Verdict> {
+pub(crate) fn alerts(outputs: &[Output]) -> Vec<&Verdict> {
     let verdicts = outputs.iter().filter_map(|output| match output {
         Output::Verdict(verdict) => Some(verdict),
         _ => None,
     });
     verdicts.filter(|verdict| verdict.is_alert()).collect()
+}
+
+/// The verdicts that stand at the end.
+pub(crate) fn standing(outputs: &[Output]) -> BTreeMap<Seq, &Verdict> {
+    let mut standing = BTreeMap::new();
+    for output in outputs {
+        match output {
+            Output::Verdict(verdict) => drop(standing.insert(verdict.seq, verdict)),
+            Output::Clear(clear) => drop(standing.remove(&clear.seq)),
+            _ => {}
+        }
+    }
+    standing
 }

@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, clippy::similar_names, reason = "a test fails by panicking")]
 
+mod queue;
 mod silence;
 mod support;
 mod verdicts;

@@ -29,6 +29,8 @@ pub(crate) fn peer() -> PeerCase {
         gone_at: None,
         meter: Some((ago(1), meter)),
         growth_at: None,
+        took_at: None,
+        unmetered: false,
         moved: Moved::Bytes(0),
     }
 }
@@ -46,17 +48,22 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         first_post: None,
         last_completion: None,
         last_progress: ago(40),
+        hooked: true,
+        waited_until: None,
         serving: None,
         served: false,
         unparked_at: None,
         thread_gone: None,
+        last_thread_gone: None,
         failure: None,
         endpoint_failure: None,
         peers: vec![peer()],
         peers_whole: true,
         ahead: None,
+        held_by: None,
         beat: ago(0),
         posts_would_show: true,
+        table_tells_posts: true,
         coverage,
     }
 }

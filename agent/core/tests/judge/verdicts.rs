@@ -2,7 +2,7 @@
 
 use inflightd_core::evidence::EvidenceId;
 use inflightd_core::fact::{Life, Phase, Tid};
-use inflightd_core::judge::{Ahead, Case, Failure, Judgement, Moved, PeerCase};
+use inflightd_core::judge::{Case, Failure, Judgement, Moved, PeerCase};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding, Nanos, Policy, judge};
 
@@ -73,13 +73,6 @@ fn parked_past_the_deadline_misses_its_handshake() {
     let coverage = all_visible();
     let case = Case { phase: Phase::Parked, served: true, ..appended(&coverage) };
     says(&case, Finding::NeverStarted, Cause::HandshakeMissing, &[EvidenceId::Parked]);
-}
-
-#[test]
-fn behind_another_room() {
-    let coverage = all_visible();
-    let case = Case { ahead: Some(Ahead { rooms: 2, since: ago(50) }), ..appended(&coverage) };
-    says(&case, Finding::NeverStarted, Cause::QueuedBehind, &[EvidenceId::RoomsAhead]);
 }
 
 #[test]

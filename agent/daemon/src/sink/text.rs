@@ -55,7 +55,7 @@ fn clear(line: &Line) -> String {
     let why = match line.why {
         Some("progress") => "bytes move again",
         Some("ended") => "the room left the queue",
-        Some("unblocked") => "nothing is before it any more",
+        Some("unblocked") => "it need not wait any more",
         _ => "another finding takes its place",
     };
     format!("{:<36}  {}  over: {why}", what(line), worker(line))

@@ -37,13 +37,32 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
         Id::BeatOld => format!("the scheduler has not polled its queue{}", since(" since")),
         Id::Parked => "the engine says that the peers have not answered".to_owned(),
         Id::RoomsAhead => {
-            format!("{} before it{}", counted(count, "room"), since(", the first since"))
+            let thread = evidence.tid.map(|tid| format!(" on thread {}", tid.0));
+            let thread = thread.unwrap_or_default();
+            format!("{} before it{thread}{}", counted(count, "room"), since(", the first since"))
         }
         Id::LateStart => format!("the agent came{}, after the append", since(" at")),
         Id::EventsLost => format!("{} lost{}", counted(count, "event"), since(" at")),
         Id::PeerServesOthers => format!("other transfers to {who} moved{}", since(" at")),
         Id::NothingVisible => "nothing that would show its progress can be seen".to_owned(),
         Id::PeersUnknown => "some of its peers are not known".to_owned(),
+        Id::BytesUnseen => {
+            format!("bytes go to {who} past its connections: how many arrived is not seen")
+        }
+        Id::HeadMoves => format!("what is before it moves{}", since(", last at")),
+        Id::HeadStill => format!("what is before it does not move{}", since(" since")),
+        Id::ThreadHeld => {
+            format!("thread {tid} is held by a room that has left the queue{}", since(", since"))
+        }
+        Id::PeerRestarted => {
+            format!("{who} ended before the post and another goes by its name{}", since(", since"))
+        }
+        Id::LastThreadGone => {
+            format!("thread {tid}, the last to work for it or its peer, ended{}", since(" at"))
+        }
+        Id::EngineInflight => {
+            format!("the engine counts {} in flight{}", counted(count, "room"), since(" since"))
+        }
     }
 }
 

@@ -1,0 +1,281 @@
+//! Who works for whom, and who waits behind whom.
+//!
+//! Which of the worker's queues a room stands in is not known. What is known: a thread that serves
+//! a room takes no other, and a room that came later and was never taken may wait behind it.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{Book, THREADS_MAX};
+use crate::account::Account;
+use crate::fact::{Peer, Room, Seq, Tid};
+use crate::judge::Ahead;
+use crate::time::Nanos;
+use crate::verdict::BEHIND_MAX;
+
+/// Most rooms that are looked at to find the head of one, and that are counted before it: the
+/// judge must stay cheap with thousands of rooms behind one head.
+const LOOK_MAX: usize = 100;
+/// Most ends of services that are remembered; the victim is the one of the oldest room.
+const FREED_MAX: usize = 64;
+/// Most threads remembered that worked for rooms and ended; the victim has the lowest id.
+const DEAD_MAX: usize = 256;
+
+/// A thread that works for a room.
+#[derive(Clone, Debug)]
+pub(crate) struct Captive {
+    tid: Tid,
+    since: Nanos,
+    /// The room left the queue under it: the peers that it had.
+    left: Option<Vec<Peer>>,
+}
+
+/// When services ended, for those who waited behind them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Freed {
+    /// Rising in both: of an older room that was freed earlier nobody needs to know.
+    ends: VecDeque<(Seq, Nanos)>,
+}
+
+impl Freed {
+    fn push(&mut self, seq: Seq, at: Nanos) {
+        let at = self.ends.back().map_or(at, |(_, last)| at.max(*last));
+        while self.ends.back().is_some_and(|(other, _)| *other >= seq) {
+            self.ends.pop_back();
+        }
+        if self.ends.len() >= FREED_MAX {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((seq, at));
+    }
+
+    /// When the last room that came before this one was out of its way.
+    pub(crate) fn before(&self, seq: Seq) -> Option<Nanos> {
+        self.ends.iter().rev().find(|(other, _)| *other < seq).map(|(_, at)| *at)
+    }
+}
+
+/// Rooms behind a head.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub(crate) rooms: Vec<Room>,
+    pub(crate) count: u64,
+}
+
+/// What may hold a room up.
+#[derive(Clone, Copy)]
+struct Candidate {
+    seq: Seq,
+    tid: Option<Tid>,
+    /// To one of the same peers.
+    same_peer: bool,
+    /// The thread last worked for one of its peers.
+    same_thread: bool,
+    progress: Nanos,
+    /// It is still in the queue.
+    open: bool,
+}
+
+impl Book {
+    pub(crate) fn serve(&mut self, at: Nanos, tid: Tid, seq: Seq) {
+        self.marks_serves = true;
+        self.serve_end(at, tid);
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
+            self.threads.pop_first();
+        }
+        self.threads.entry(tid).or_default().serving = Some((seq, at));
+        self.dead.remove(&tid);
+        self.begin(seq);
+        let Some(account) = self.accounts.get_mut(&seq) else {
+            self.misfits += 1;
+            return;
+        };
+        account.serving = Some((tid, at));
+        account.served_by = Some(tid);
+        account.thread_gone = None;
+        for peer in account.peers.clone() {
+            self.peer(peer).served_by = Some(tid);
+        }
+        self.orphans.remove(&seq);
+        if self.captives.len() < THREADS_MAX {
+            self.captives.insert(seq, Captive { tid, since: at, left: None });
+        }
+    }
+
+    pub(crate) fn serve_end(&mut self, at: Nanos, tid: Tid) {
+        let serving = self.threads.get_mut(&tid).and_then(|thread| thread.serving.take());
+        if let Some((seq, _)) = serving {
+            self.release(at, tid, seq);
+        }
+    }
+
+    /// The thread works for the room no more.
+    fn release(&mut self, at: Nanos, tid: Tid, seq: Seq) {
+        if self.captives.get(&seq).is_some_and(|captive| captive.tid == tid) {
+            self.captives.remove(&seq);
+            self.freed.push(seq, at);
+        }
+        let account = self.accounts.get_mut(&seq);
+        if let Some(account) = account.filter(|account| account.serving.is_some_and(|s| s.0 == tid))
+        {
+            account.serving = None;
+        }
+    }
+
+    /// A thread of the worker ended. Returns the room that it was working for.
+    pub(crate) fn thread_exit(&mut self, at: Nanos, tid: Tid) -> Option<Seq> {
+        let thread = self.threads.remove(&tid)?;
+        if self.dead.len() >= DEAD_MAX {
+            self.dead.pop_first();
+        }
+        self.dead.insert(tid, at);
+        let (seq, _) = thread.serving?;
+        self.release(at, tid, seq);
+        let account = self.accounts.get_mut(&seq)?;
+        account.thread_gone = Some((tid, at));
+        self.orphans.insert(seq);
+        Some(seq)
+    }
+
+    /// A room left the queue: it holds nobody up, unless its thread stays with it.
+    pub(super) fn leave(&mut self, at: Nanos, account: &Account) {
+        self.orphans.remove(&account.seq);
+        match self.captives.get_mut(&account.seq) {
+            Some(captive) => captive.left = Some(account.peers.clone()),
+            None if !account.in_line => self.freed.push(account.seq, at),
+            None => {}
+        }
+    }
+
+    /// The thread that last worked for the room, or for a room to its peer, where that ended.
+    pub(super) fn last_thread_gone(&self, account: &Account) -> Option<(Tid, Nanos)> {
+        let tid = account.served_by.or_else(|| {
+            let peer = account.peers.first().filter(|_| account.in_line)?;
+            self.peers.get(peer)?.served_by
+        })?;
+        self.dead.get(&tid).map(|at| (tid, *at))
+    }
+
+    /// What holds up a room that was neither served nor posted.
+    pub(crate) fn ahead(&self, of: &Account) -> Option<Ahead> {
+        if !of.in_line {
+            return None;
+        }
+        let (head, by) = self.incident(of)?;
+        let between = self.line.range(head.seq..of.seq).filter(|seq| **seq != head.seq);
+        Some(Ahead {
+            head: head.seq,
+            tid: by.tid,
+            rooms: between.take(LOOK_MAX - 1).count() as u64 + 1,
+            since: head.appended_at,
+            progress: by.progress,
+            certain: by.same_peer || by.same_thread,
+        })
+    }
+
+    /// The room that stands for what holds up this one, and what does.
+    fn incident(&self, of: &Account) -> Option<(&Account, Candidate)> {
+        let by = self.head(of)?;
+        if by.open {
+            return Some((self.accounts.get(&by.seq)?, by));
+        }
+        // The thread is stuck with a room that has left: the first behind it stands for all.
+        let rooms = self.line.range(by.seq..of.seq).take(LOOK_MAX);
+        let mut rooms = rooms.filter_map(|seq| self.accounts.get(seq));
+        let first = rooms.find(|account| self.head(account).is_some_and(|b| b.seq == by.seq));
+        first.map(|account| (account, by))
+    }
+
+    /// The thread that is stuck with a room that has left the queue, where it holds up this one
+    /// and nobody before it.
+    pub(crate) fn held_by(&self, of: &Account) -> Option<(Tid, Nanos)> {
+        let by = self.head(of).filter(|by| of.in_line && !by.open)?;
+        if self.incident(of).is_some() {
+            return None;
+        }
+        self.captives.get(&by.seq).map(|captive| (captive.tid, captive.since))
+    }
+
+    /// The likeliest head: to the same peer, else on the thread that last worked for that peer,
+    /// else any thread that is busy with a room that came first; of several the stillest.
+    fn head(&self, of: &Account) -> Option<Candidate> {
+        let captives = self.captives.range(..of.seq).take(LOOK_MAX);
+        let captives = captives.filter_map(|(seq, captive)| self.captive(*seq, captive, of));
+        let orphans = self.orphans.range(..of.seq).take(LOOK_MAX);
+        let orphans = orphans.filter_map(|seq| self.candidate(*seq, None, of));
+        let orphans = orphans.filter(|orphan| orphan.same_peer);
+        let posted = of.peers.iter().filter(|_| !self.marks_serves);
+        let posted = posted.filter_map(|peer| self.first_posted(*peer, of));
+        let rank = |c: &Candidate| (!c.same_peer, !c.same_thread, !c.open, c.progress, c.seq);
+        captives.chain(orphans).chain(posted).min_by_key(rank)
+    }
+
+    fn captive(&self, seq: Seq, captive: &Captive, of: &Account) -> Option<Candidate> {
+        let Some(peers) = &captive.left else {
+            return self.candidate(seq, Some(captive.tid), of);
+        };
+        Some(Candidate {
+            seq,
+            tid: Some(captive.tid),
+            same_peer: shares(peers, &of.peers),
+            same_thread: self.worked_for(captive.tid, &of.peers),
+            progress: captive.since,
+            open: false,
+        })
+    }
+
+    fn candidate(&self, seq: Seq, tid: Option<Tid>, of: &Account) -> Option<Candidate> {
+        let account = self.accounts.get(&seq)?;
+        let tid = tid.or(account.thread_gone.map(|(tid, _)| tid));
+        Some(Candidate {
+            seq,
+            tid,
+            same_peer: shares(&account.peers, &of.peers),
+            same_thread: tid.is_some_and(|tid| self.worked_for(tid, &of.peers)),
+            progress: self.progress_of(account),
+            open: true,
+        })
+    }
+
+    fn worked_for(&self, tid: Tid, peers: &[Peer]) -> bool {
+        let mut books = peers.iter().filter_map(|peer| self.peers.get(peer));
+        books.any(|book| book.served_by == Some(tid))
+    }
+
+    /// The first room to the peer that has something open, where the worker does not say which
+    /// thread works for which room.
+    fn first_posted(&self, peer: Peer, of: &Account) -> Option<Candidate> {
+        let begun = self.peers.get(&peer)?.begun.range(..of.seq).take(LOOK_MAX);
+        let mut open = begun.filter(|seq| {
+            self.accounts.get(seq).is_some_and(|account| {
+                account.calls_open() > 0 || self.open_transfers(account).next().is_some()
+            })
+        });
+        self.candidate(*open.next()?, None, of)
+    }
+
+    /// The rooms that wait behind this one. A walk over all that wait: for a verdict that is about
+    /// to be told, once.
+    pub(crate) fn behind(&self, of: &Account) -> Behind {
+        let mut behind = Behind::default();
+        let heads = self.captives.contains_key(&of.seq) || self.orphans.contains(&of.seq);
+        let first = !self.marks_serves && of.calls_open() > 0;
+        if !heads && !first && self.held_by(of).is_none() {
+            return behind;
+        }
+        let later = self.line.range(of.seq..).filter_map(|seq| self.accounts.get(seq));
+        for account in later.filter(|account| account.seq != of.seq) {
+            if self.incident(account).is_some_and(|(head, _)| head.seq == of.seq) {
+                behind.count += 1;
+                if behind.rooms.len() < BEHIND_MAX {
+                    behind.rooms.push(account.room);
+                }
+            }
+        }
+        behind
+    }
+}
+
+fn shares(one: &[Peer], other: &[Peer]) -> bool {
+    one.iter().any(|peer| other.contains(peer))
+}

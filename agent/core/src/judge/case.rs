@@ -1,0 +1,186 @@
+//! What follows from a case, one question each.
+
+use super::{Case, PeerCase};
+use crate::coverage::Source;
+use crate::fact::{Life, Phase};
+use crate::policy::Policy;
+use crate::time::Nanos;
+
+impl Case<'_> {
+    /// Bytes that have arrived, by completed transfers or by what the peers took, whichever is
+    /// more; never more than were posted where that is known.
+    pub fn arrived(&self) -> u64 {
+        if self.posts == 0 {
+            // What its peers took was others'.
+            return self.bytes.completed;
+        }
+        let taken = self.peers.iter().map(|peer| peer.moved.bytes()).sum::<u64>();
+        let arrived = self.bytes.completed.saturating_add(taken);
+        if self.bytes.posted == 0 { arrived } else { arrived.min(self.bytes.posted) }
+    }
+
+    /// Whether payload of this room is known to have moved, or may have where nothing counts it.
+    pub(super) fn has_moved(&self) -> bool {
+        self.posts > 0 && (self.anything_moved() || self.unseen_bytes_to().is_some())
+    }
+
+    pub(super) fn anything_moved(&self) -> bool {
+        self.bytes.completed > 0 || self.peers.iter().any(|peer| peer.moved.any())
+    }
+
+    /// Nothing was seen posted, which says nothing here.
+    pub(super) const fn posts_do_not_show(&self) -> bool {
+        self.posts == 0 && !self.posts_would_show
+    }
+
+    /// Every transfer was posted and has completed: only the scheduler's act is missing.
+    pub(super) fn is_complete(&self) -> bool {
+        self.posts > 0
+            && self.open_transfers == 0
+            && self.failure.is_none()
+            && self.bytes.completed > 0
+            && self.bytes.completed >= self.bytes.posted.max(self.bytes.expected)
+    }
+
+    /// It stays because of others before it, whose own verdict tells why they stay.
+    pub(super) fn is_queued(&self) -> bool {
+        self.ahead.is_some() && self.phase != Phase::Parked
+    }
+
+    /// Bytes of open transfers that nothing counts may have gone to a peer: one that the worker
+    /// has talked to, and writes to past its connections.
+    pub(super) fn unseen_bytes_to(&self) -> Option<&PeerCase> {
+        let reached = |peer: &&PeerCase| {
+            let answered = peer.meter.is_some_and(|(_, meter)| meter.received > 0);
+            peer.unmetered && (answered || peer.took_at.is_some())
+        };
+        self.peers.iter().find(reached).filter(|_| self.open_transfers > 0)
+    }
+
+    /// When something happened that does not pass by itself.
+    pub(super) fn hard_at(&self) -> Option<Nanos> {
+        // What waits behind others has not met its peer yet, nor its failure.
+        let peers = self.peers.iter().filter(|_| !self.is_queued());
+        let gone = peers.filter_map(|peer| self.gone_at(peer)).min();
+        let thread = self.thread_gone.map(|(_, at)| at);
+        // A failed try that was followed by progress was mended.
+        let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
+        // The engine's bare word is no hard evidence: it knows, and may well try again.
+        let failures = failures.filter(|failure| failure.code != 0);
+        let failure = failures.map(|failure| failure.at).min();
+        let failure = failure.filter(|at| *at >= self.last_progress);
+        [gone, thread, failure].into_iter().flatten().min()
+    }
+
+    /// When the process that was the peer as this room entered ended, if it did.
+    pub(super) fn gone_at(&self, peer: &PeerCase) -> Option<Nanos> {
+        let gone_at = peer.gone_at.filter(|at| *at >= self.appended_at);
+        gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1))
+    }
+
+    /// When the process ended to which the room's transfers are addressed, where another goes by
+    /// its name now that has taken nothing yet: posts to it go nowhere.
+    pub(super) fn stale_at(&self, peer: &PeerCase) -> Option<Nanos> {
+        let lives = matches!(peer.life.0, Life::Running | Life::Stopped);
+        let gone_at =
+            peer.gone_at.filter(|at| lives && self.first_post.is_some_and(|p| p > *at))?;
+        let taken_since = peer.took_at.is_some_and(|at| at > gone_at);
+        (!taken_since).then_some(gone_at)
+    }
+
+    /// Events were lost after the table last showed the room: its state is not known until it is
+    /// read again, or for ever where there is no table. What the ring alone tells, posts that the
+    /// engine does not mark and their completions, no table brings back; of a parked room there
+    /// is none.
+    pub(super) fn is_unread_since_loss(&self) -> bool {
+        let lost_at = |source| {
+            let lost_at = self.coverage.lost_at(source);
+            lost_at.filter(|at| *at >= self.appended_at)
+        };
+        let unread = |at: Nanos| at > self.read_at;
+        let from_ring = !self.table_tells_posts && self.phase != Phase::Parked;
+        let wire = lost_at(Source::Transfers).max(lost_at(Source::Completions));
+        lost_at(Source::Marks).is_some_and(unread) || wire.is_some_and(|at| unread(at) || from_ring)
+    }
+
+    /// The engine polls its queue and has done so since `at`: it had its chance to act. An engine
+    /// that never beats is not waited for.
+    pub(super) fn engine_looked_since(&self, at: Nanos) -> bool {
+        self.beat == Nanos::ZERO || self.beat >= at
+    }
+
+    /// When the lack of progress becomes a stall. Of a room that was open before the agent came
+    /// nothing is known from before: it is watched first, for the whole deadline unless the peers
+    /// are stopped or the connections themselves remember that nothing came for so long.
+    pub(super) fn stall_at(&self, policy: &Policy, now: Nanos) -> Nanos {
+        // A room that was posted late, or could not be posted before, has had no time to move.
+        let begun = self.first_post.max(self.unparked_at);
+        let begun = begun.map_or(Nanos::ZERO, |at| at.plus(policy.suspect));
+        // Nor has one that waited behind others until just now.
+        let idle_since = self.last_progress.max(self.waited_until.unwrap_or(Nanos::ZERO));
+        let stall_at = idle_since.plus(policy.stall).max(begun);
+        let Some(late_at) = self.late_at.filter(|_| !self.is_complete()) else {
+            return stall_at;
+        };
+        if self.posts == 0 {
+            // Others may have been before it until just now; an idle thread takes it soon.
+            return stall_at.max(late_at.plus(policy.suspect));
+        }
+        let silent = |peer: &PeerCase| {
+            peer.life.0 == Life::Stopped
+                || peer.meter.is_some_and(|(_, meter)| {
+                    meter.last_received.is_none_or(|at| at.plus(policy.stall) <= now)
+                })
+        };
+        let remembered = !self.peers.is_empty() && self.peers.iter().all(silent);
+        let watch = if remembered { policy.suspect } else { policy.stall };
+        stall_at.max(late_at.plus(watch))
+    }
+
+    /// Whether a source would have shown payload moving, so that its silence means something.
+    pub(super) fn progress_is_visible(&self) -> bool {
+        if self.posts == 0 {
+            let seen = self.coverage.sees(Source::Table) || self.coverage.sees(Source::Transfers);
+            return seen && self.posts_would_show;
+        }
+        if self.open_transfers == 0 && self.posts_would_show && self.table_tells_posts {
+            // Nothing is under way, and what comes next would be a post.
+            return self.coverage.sees(Source::Table);
+        }
+        let metered = |peer: &PeerCase| {
+            !peer.unmetered && peer.meter.is_some_and(|(_, meter)| meter.connections > 0)
+        };
+        let read = !self.peers.is_empty() && self.peers_whole && self.peers.iter().all(metered);
+        read && self.coverage.sees(Source::Connections)
+    }
+
+    pub(super) fn beat_is_fresh(&self, policy: &Policy, now: Nanos) -> bool {
+        self.beat.plus(policy.beat_fresh) >= now
+    }
+
+    /// The next act is the scheduler's, which is busy elsewhere: one long forward pass is normal.
+    pub(super) fn waits_for_busy_scheduler(&self, policy: &Policy, now: Nanos) -> bool {
+        let wedged = self.beat.plus(policy.scheduler_wedged) <= now;
+        let rests_on_it = self.is_complete() || (self.posts == 0 && !self.served);
+        // A deadline shorter than `beat_fresh` must not take an older poll for its chance to act.
+        let polled = self.beat_is_fresh(policy, now) && self.beat >= self.last_progress;
+        rests_on_it && self.beat != Nanos::ZERO && !wedged && !polled
+    }
+
+    /// A first transfer whose connection is just being set up has longer.
+    pub(super) fn is_being_set_up(&self, policy: &Policy, now: Nanos) -> bool {
+        let Some(first_post) = self.first_post else {
+            return false;
+        };
+        let recent = |peer: &PeerCase| {
+            peer.life.0 != Life::Stopped
+                && peer.meter.is_some_and(|(_, meter)| {
+                    meter.received <= policy.setup_answer
+                        && meter.last_received.is_some_and(|at| at.plus(policy.setup_recent) >= now)
+                })
+        };
+        !self.anything_moved()
+            && now < first_post.plus(policy.setup_grace)
+            && self.peers.iter().any(recent)
+    }
+}

@@ -1,0 +1,168 @@
+//! What the ledger says of a room: judged when it is due, told once, taken back when it is over.
+
+use super::Ledger;
+use crate::account::{Account, Standing};
+use crate::book::{Behind, Book};
+use crate::fact::{Outcome, Phase, Seq, Worker};
+use crate::judge::{self, Case, Found, Judgement};
+use crate::time::Nanos;
+use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict};
+
+impl Ledger {
+    pub(super) fn examine(&mut self, now: Nanos, worker: Worker, seq: Seq) {
+        let Some(book) = self.books.get(&worker) else {
+            return;
+        };
+        let Some(account) = book.accounts.get(&seq) else {
+            return;
+        };
+        let policy = self.policy.of_room(account.patient);
+        if let Some(outcome) = book.outlived(account, &policy, now) {
+            self.remove(now, worker, seq, outcome);
+            return;
+        }
+        let case = book.case(account, &policy);
+        let next = match judge::judge(&case, &policy, now) {
+            Judgement::Quiet(until) => {
+                if let Some(why) = account.standing.and_then(|standing| over(standing, &case)) {
+                    self.clear(now, worker, seq, why);
+                }
+                until.max(now.plus(Nanos(1)))
+            }
+            Judgement::Found(found) => {
+                if account.standing.is_none_or(|standing| is_news(standing, &found)) {
+                    let verdict = verdict(now, worker, account, book, &case, found);
+                    self.tell(verdict);
+                }
+                now.plus(judge::LOOK_AT_TOLD)
+            }
+        };
+        self.schedule(worker, seq, next);
+    }
+
+    fn tell(&mut self, verdict: Verdict) {
+        let (now, worker, seq) = (verdict.at, verdict.worker, verdict.seq);
+        let Some(account) = self.account(worker, seq) else {
+            return;
+        };
+        let (finding, cause) = (verdict.finding, verdict.cause);
+        account.stalled |= verdict.is_alert();
+        self.clear(now, worker, seq, ClearReason::Changed);
+        if let Some(account) = self.account(worker, seq) {
+            account.standing = Some(Standing { finding, cause, at: now });
+        }
+        self.outputs.push_back(Output::Verdict(verdict));
+    }
+
+    fn account(&mut self, worker: Worker, seq: Seq) -> Option<&mut Account> {
+        self.books.get_mut(&worker)?.accounts.get_mut(&seq)
+    }
+
+    fn clear(&mut self, at: Nanos, worker: Worker, seq: Seq, why: ClearReason) {
+        let Some(account) = self.account(worker, seq) else {
+            return;
+        };
+        let room = account.room;
+        let Some(Standing { finding, cause, .. }) = account.standing.take() else {
+            return;
+        };
+        self.outputs.push_back(Output::Clear(Clear { at, worker, seq, room, finding, cause, why }));
+    }
+
+    pub(super) fn remove(&mut self, at: Nanos, worker: Worker, seq: Seq, outcome: Outcome) {
+        self.clear(at, worker, seq, ClearReason::Ended);
+        let Some(book) = self.books.get_mut(&worker) else {
+            return;
+        };
+        let Some(account) = book.accounts.get(&seq) else {
+            book.misfits += 1;
+            return;
+        };
+        let policy = self.policy.of_room(account.patient);
+        let known = book.case(account, &policy);
+        let failed = outcome == Outcome::Failed;
+        let why = failed.then(|| judge::cause_of_failure(&known, &policy, at)).flatten();
+        let (cause, evidence) = why.unzip();
+        let evidence = evidence.unwrap_or_default();
+        let mut bytes = known.bytes;
+        bytes.completed = known.arrived();
+        let Some(account) = book.remove(at, seq) else {
+            return;
+        };
+        self.agenda.remove(&(account.due, worker, seq));
+        self.outputs.push_back(Output::Dwell(Dwell {
+            at,
+            worker,
+            seq,
+            room: account.room,
+            tier: account.tier,
+            outcome,
+            dwell: at.since(account.appended_at),
+            bytes,
+            peers: account.peers,
+            cause,
+            stalled: account.stalled,
+            evidence,
+        }));
+    }
+}
+
+/// Why a verdict stands no more when there is nothing to say.
+fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
+    if case.last_progress > standing.at {
+        return Some(ClearReason::Progress);
+    }
+    let unblocked = match standing.cause {
+        Cause::QueuedBehind => {
+            case.ahead.is_none() || case.waited_until.is_some_and(|at| at > standing.at)
+        }
+        Cause::HandshakeMissing => case.phase != Phase::Parked,
+        _ => false,
+    };
+    unblocked.then_some(ClearReason::Unblocked)
+}
+
+/// Whether this was not told yet. That the name of a dead peer goes on is no news to a room that
+/// died with it.
+fn is_news(standing: Standing, found: &Found) -> bool {
+    let same = (standing.finding, standing.cause) == (found.finding, found.cause);
+    let restarted = (standing.cause, found.cause) == (Cause::PeerDead, Cause::StalePeer);
+    !same && !restarted
+}
+
+fn verdict(
+    at: Nanos,
+    worker: Worker,
+    account: &Account,
+    book: &Book,
+    case: &Case<'_>,
+    found: Found,
+) -> Verdict {
+    let mut bytes = account.bytes();
+    bytes.completed = case.arrived();
+    let behind = match found.finding {
+        Finding::Blind => Behind::default(),
+        _ => book.behind(account),
+    };
+    let queued = found.cause == Cause::QueuedBehind;
+    Verdict {
+        at,
+        worker,
+        seq: account.seq,
+        room: account.room,
+        finding: found.finding,
+        cause: found.cause,
+        confidence: found.confidence,
+        tier: account.tier,
+        dwell: at.since(account.appended_at),
+        bytes,
+        since_progress: at.since(case.last_progress),
+        peers: account.peers.clone(),
+        evidence: found.evidence,
+        ruled_out: found.ruled_out,
+        head: case.ahead.filter(|_| queued).map(|ahead| ahead.head),
+        behind: behind.rooms,
+        behind_count: behind.count,
+        coverage: book.coverage.clone(),
+    }
+}

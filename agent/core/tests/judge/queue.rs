@@ -1,0 +1,193 @@
+//! Rooms behind others, and threads that are no more.
+
+use inflightd_core::coverage::Source;
+use inflightd_core::evidence::EvidenceId;
+use inflightd_core::fact::{Life, Phase, Seq, Tid};
+use inflightd_core::judge::{Ahead, Case, PeerCase};
+use inflightd_core::verdict::Bytes;
+use inflightd_core::{Cause, Finding, Nanos};
+
+use crate::support::{
+    NOW, ago, all_visible, appended, complete, look, peer, posted, says, stopped,
+};
+
+const AHEAD: Ahead = Ahead {
+    head: Seq(1),
+    tid: Some(Tid(7)),
+    rooms: 2,
+    since: ago(50),
+    progress: ago(45),
+    certain: true,
+};
+
+#[test]
+fn behind_a_head_that_does_not_move() {
+    let coverage = all_visible();
+    let case = Case { ahead: Some(AHEAD), peers: vec![stopped()], ..appended(&coverage) };
+    let evidence = [EvidenceId::RoomsAhead, EvidenceId::HeadStill];
+    let found = says(&case, Finding::NeverStarted, Cause::QueuedBehind, &evidence);
+    let ahead = found.evidence.iter().find(|e| e.id == EvidenceId::RoomsAhead).unwrap();
+    assert_eq!((ahead.amount, ahead.tid, ahead.at), (Some(2), Some(Tid(7)), Some(ago(50))));
+    let guess = Case { ahead: Some(Ahead { certain: false, ..AHEAD }), ..case };
+    let guessed = says(&guess, Finding::NeverStarted, Cause::QueuedBehind, &evidence);
+    assert!(guessed.confidence < found.confidence);
+}
+
+#[test]
+fn behind_a_head_that_moves() {
+    let coverage = all_visible();
+    let ahead = Ahead { progress: ago(1), ..AHEAD };
+    let case = Case { ahead: Some(ahead), ..appended(&coverage) };
+    says(&case, Finding::NeverStarted, Cause::QueuedBehind, &[EvidenceId::HeadMoves]);
+}
+
+#[test]
+fn what_waits_has_not_met_its_dead_peer_yet() {
+    let coverage = all_visible();
+    let gone = PeerCase { life: (Life::Gone, ago(3)), ..peer() };
+    let case = Case { ahead: Some(AHEAD), peers: vec![gone], ..appended(&coverage) };
+    says(&case, Finding::NeverStarted, Cause::QueuedBehind, &[]);
+    let young = Case { appended_at: ago(9), last_progress: ago(9), ..case };
+    assert_eq!(look(&young), None, "its head is told at once, it is not");
+    let first = Case { ahead: None, ..young };
+    says(&first, Finding::NeverStarted, Cause::PeerDead, &[EvidenceId::PeerGone]);
+}
+
+#[test]
+fn a_parked_room_waits_for_its_peer_and_not_for_others() {
+    let coverage = all_visible();
+    let case = Case { ahead: Some(AHEAD), phase: Phase::Parked, ..appended(&coverage) };
+    says(&case, Finding::NeverStarted, Cause::HandshakeMissing, &[EvidenceId::Parked]);
+}
+
+#[test]
+fn a_room_that_waited_gets_the_whole_deadline_afterwards() {
+    let coverage = all_visible();
+    let case = Case { waited_until: Some(ago(29)), ..appended(&coverage) };
+    assert_eq!(look(&case), None);
+    let case = Case { waited_until: Some(ago(31)), ..case };
+    says(&case, Finding::NeverStarted, Cause::NeverEnqueued, &[]);
+    let served = Case { waited_until: Some(ago(29)), ..posted(&coverage) };
+    assert_eq!(look(&served), None, "also once it was taken");
+}
+
+#[test]
+fn a_thread_that_stays_with_a_room_that_was_given_up() {
+    let coverage = all_visible();
+    let held = Case { held_by: Some((Tid(7), ago(60))), ..appended(&coverage) };
+    let frozen = Case { peers: vec![stopped()], ..held.clone() };
+    says(&frozen, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::ThreadHeld]);
+    let found = says(&held, Finding::NeverStarted, Cause::Unknown, &[EvidenceId::ThreadHeld]);
+    assert!(found.ruled_out.iter().any(|(cause, _)| *cause == Cause::NeverEnqueued));
+}
+
+#[test]
+fn the_thread_died_with_chunks_left() {
+    let coverage = all_visible();
+    let thread_gone = Some((Tid(7), ago(2)));
+    let bytes = Bytes { expected: 1000, posted: 300, completed: 300 };
+    let young = Case {
+        appended_at: ago(9),
+        last_progress: ago(8),
+        bytes,
+        open_transfers: 0,
+        last_completion: Some(ago(8)),
+        serving: None,
+        thread_gone,
+        ..posted(&coverage)
+    };
+    says(&young, Finding::StoppedMidway, Cause::WorkerThreadDead, &[EvidenceId::ThreadGone]);
+    let all = Case { bytes: Bytes { posted: 1000, completed: 1000, ..bytes }, ..young };
+    assert_eq!(look(&all), None, "all bytes are there: no hard evidence");
+    let late = Case { appended_at: ago(40), last_progress: ago(39), ..all };
+    says(&late, Finding::CompletedNotReaped, Cause::WorkerThreadDead, &[EvidenceId::ThreadGone]);
+}
+
+#[test]
+fn the_thread_died_between_two_chunks() {
+    let coverage = all_visible();
+    let last_thread_gone = Some((Tid(7), ago(36)));
+    let between = Case {
+        bytes: Bytes { expected: 1000, posted: 300, completed: 300 },
+        open_transfers: 0,
+        last_completion: Some(ago(36)),
+        last_progress: ago(36),
+        serving: None,
+        last_thread_gone,
+        ..posted(&coverage)
+    };
+    says(&between, Finding::StoppedMidway, Cause::WorkerThreadDead, &[EvidenceId::LastThreadGone]);
+    let young = Case { last_progress: ago(3), ..between.clone() };
+    assert_eq!(look(&young), None, "another thread may take its place");
+    let open = Case { open_transfers: 1, peers: vec![stopped()], ..between };
+    says(&open, Finding::StoppedMidway, Cause::PeerFrozen, &[]);
+}
+
+#[test]
+fn nobody_took_it_because_the_thread_of_its_peer_died() {
+    let coverage = all_visible();
+    let case = Case { last_thread_gone: Some((Tid(7), ago(60))), ..appended(&coverage) };
+    says(&case, Finding::NeverStarted, Cause::WorkerThreadDead, &[EvidenceId::LastThreadGone]);
+}
+
+#[test]
+fn nothing_under_way_is_seen_without_meters() {
+    let coverage = all_visible();
+    let unmetered = PeerCase { meter: None, ..peer() };
+    let case = Case {
+        bytes: Bytes { expected: 1000, posted: 300, completed: 300 },
+        open_transfers: 0,
+        last_completion: Some(ago(36)),
+        last_progress: ago(36),
+        serving: None,
+        peers: vec![unmetered],
+        ..posted(&coverage)
+    };
+    says(&case, Finding::StoppedMidway, Cause::Unknown, &[]);
+    let unmarked = Case { table_tells_posts: false, ..case };
+    says(&unmarked, Finding::Blind, Cause::Unknown, &[]);
+}
+
+#[test]
+fn a_late_agent_gives_the_rooms_in_line_a_moment() {
+    let coverage = all_visible();
+    let case = Case { late_at: Some(ago(4)), ..appended(&coverage) };
+    assert_eq!(look(&case), None, "its head may have left just before the agent came");
+    let case = Case { late_at: Some(ago(6)), ..case };
+    says(&case, Finding::NeverStarted, Cause::NeverEnqueued, &[EvidenceId::LateStart]);
+}
+
+#[test]
+fn a_long_forward_pass_over_a_finished_room_is_normal_and_a_thread_is_no_excuse() {
+    let coverage = all_visible();
+    let case = Case { beat: ago(20), ..complete(&coverage) };
+    assert_eq!(look(&case), None);
+    let case = Case { thread_gone: Some((Tid(7), ago(34))), ..case };
+    assert_eq!(look(&case), None, "the scheduler may read it still");
+}
+
+#[test]
+fn what_the_ring_lost_is_lost_only_where_no_table_tells_it() {
+    let mut coverage = all_visible();
+    coverage.lose(ago(9), Source::Transfers, 3);
+    let read = Case { read_at: ago(1), peers: vec![stopped()], ..posted(&coverage) };
+    says(&read, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::EventsLost]);
+    let unmarked = Case { table_tells_posts: false, ..read };
+    says(&unmarked, Finding::Blind, Cause::Unknown, &[EvidenceId::EventsLost]);
+    let parked = Case {
+        phase: Phase::Parked,
+        table_tells_posts: false,
+        read_at: ago(1),
+        ..appended(&coverage)
+    };
+    says(&parked, Finding::NeverStarted, Cause::HandshakeMissing, &[EvidenceId::EventsLost]);
+    let before = Case { appended_at: ago(8), last_progress: ago(8), ..unmarked };
+    assert_eq!(look(&before), None);
+    let no_table = Case { read_at: Nanos::ZERO, ..read_again(&coverage) };
+    says(&no_table, Finding::Blind, Cause::Unknown, &[EvidenceId::EventsLost]);
+    assert!(NOW > ago(1));
+}
+
+fn read_again(coverage: &inflightd_core::Coverage) -> Case<'_> {
+    Case { peers: vec![stopped()], ..posted(coverage) }
+}
