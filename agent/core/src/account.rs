@@ -68,7 +68,6 @@ pub(crate) struct Standing {
 /// One stay of one room in one worker's queue.
 #[expect(clippy::struct_excessive_bools, reason = "each says another thing about the room")]
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "independent answers, each read by its name")]
 pub(crate) struct Account {
     pub(crate) seq: Seq,
     pub(crate) room: Room,

@@ -6,9 +6,11 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Way, alerts, any_story, drive, events, healthy_story, sharded, standing};
+use common::{Story, Way, alerts, any_story, drive, events, healthy_story};
 use inflightd_capture::{Input, parse_input, write_input};
 use inflightd_core::coverage::{Reason, Sight, Source};
+use inflightd_core::fact::Seq;
+use inflightd_core::verdict::Verdict;
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy};
 use proptest::prelude::*;
 
@@ -48,6 +50,37 @@ fn with_losses(events: &[(Way, Event)], lost: &[bool], table: bool) -> Vec<Event
         }
     }
     kept
+}
+
+/// Rooms on few threads, each of which takes its rooms in order and stays with a room until its
+/// last byte. `stuck`: these rooms' bytes never move, so that those behind them are never taken.
+fn sharded(mut stories: Vec<Story>, shards: u32, stuck: &[bool]) -> Vec<Story> {
+    stories.sort_by_key(|story| story.append_at);
+    // When each thread is free; `None`: never again.
+    let mut free_at: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+    for (index, story) in stories.iter_mut().enumerate() {
+        let shard = story.bytes % u64::from(shards);
+        story.shard = u32::try_from(shard).ok();
+        story.lasts = story.lasts.filter(|_| stuck.get(index) != Some(&true));
+        let free = free_at.entry(shard).or_insert(Some(0));
+        let taken_at = free.map(|at| at.max(story.append_at));
+        story.post_after = taken_at.map(|at| at - story.append_at);
+        *free = taken_at.and_then(|at| Some(at + story.lasts? + 2));
+    }
+    stories
+}
+
+/// The verdicts that stand at the end.
+fn standing(outputs: &[Output]) -> BTreeMap<Seq, &Verdict> {
+    let mut standing = BTreeMap::new();
+    for output in outputs {
+        match output {
+            Output::Verdict(verdict) => drop(standing.insert(verdict.seq, verdict)),
+            Output::Clear(clear) => drop(standing.remove(&clear.seq)),
+            _ => {}
+        }
+    }
+    standing
 }
 
 proptest! {

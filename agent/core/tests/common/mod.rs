@@ -1,8 +1,6 @@
 //! A small world: rooms that enter, move bytes and leave, and the facts that an agent would see
 //! of them, with the source that each came by, so that a test can take a source away.
 
-use std::collections::BTreeMap;
-
 use inflightd_core::coverage::{Sight, Source};
 use inflightd_core::fact::{
     Append, Counts, Handle, Life, Meter, Outcome, Peer, Phase, Room, Seq, Tid, Worker,
@@ -40,24 +38,6 @@ pub(crate) struct Story {
     pub(crate) reaped_after: u64,
     /// The thread that works for it; `None`: one of its own.
     pub(crate) shard: Option<u32>,
-}
-
-/// Rooms on few threads, each of which takes its rooms in order and stays with a room until its
-/// last byte. `stuck`: these rooms' bytes never move, so that those behind them are never taken.
-pub(crate) fn sharded(mut stories: Vec<Story>, shards: u32, stuck: &[bool]) -> Vec<Story> {
-    stories.sort_by_key(|story| story.append_at);
-    // When each thread is free; `None`: never again.
-    let mut free_at: BTreeMap<u64, Option<u64>> = BTreeMap::new();
-    for (index, story) in stories.iter_mut().enumerate() {
-        let shard = story.bytes % u64::from(shards);
-        story.shard = u32::try_from(shard).ok();
-        story.lasts = story.lasts.filter(|_| stuck.get(index) != Some(&true));
-        let free = free_at.entry(shard).or_insert(Some(0));
-        let taken_at = free.map(|at| at.max(story.append_at));
-        story.post_after = taken_at.map(|at| at - story.append_at);
-        *free = taken_at.and_then(|at| Some(at + story.lasts? + 2));
-    }
-    stories
 }
 
 /// Rooms whose bytes always move and that the scheduler always reaps in time.
@@ -242,17 +222,4 @@ pub(crate) fn alerts(outputs: &[Output]) -> Vec<&Verdict> {
         _ => None,
     });
     verdicts.filter(|verdict| verdict.is_alert()).collect()
-}
-
-/// The verdicts that stand at the end.
-pub(crate) fn standing(outputs: &[Output]) -> BTreeMap<Seq, &Verdict> {
-    let mut standing = BTreeMap::new();
-    for output in outputs {
-        match output {
-            Output::Verdict(verdict) => drop(standing.insert(verdict.seq, verdict)),
-            Output::Clear(clear) => drop(standing.remove(&clear.seq)),
-            _ => {}
-        }
-    }
-    standing
 }
