@@ -70,7 +70,7 @@ impl RunError {
     /// The exit code; `--help` lists them.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Config(_) | Self::Capture(_) => 2,
+            Self::Config(_) | Self::Capture(_) | Self::Telemetry(TelemetryError::Otlp(_)) => 2,
             Self::Probes(
                 LoadError::Obstacle(Obstacle::Capabilities(_) | Obstacle::Lockdown)
                 | LoadError::Denied { .. },

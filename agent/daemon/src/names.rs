@@ -140,12 +140,14 @@ pub struct WorkerName {
 pub struct RoomName {
     /// Request id.
     pub rid: String,
+    /// W3C trace context as the engine handed it on; empty where it did not.
+    pub traceparent: String,
 }
 
 impl RoomName {
     /// The texts of an entry.
     pub fn of(view: &EntryView) -> Self {
-        Self { rid: lossy(&view.rid) }
+        Self { rid: lossy(&view.rid), traceparent: lossy(&view.traceparent) }
     }
 }
 

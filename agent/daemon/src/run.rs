@@ -20,7 +20,7 @@ use crate::reload::{note, reload};
 use crate::sink::{Form, Sink};
 use crate::table;
 use crate::tap::Tap;
-use crate::telemetry::{Settings, Telemetry};
+use crate::telemetry::Telemetry;
 
 /// How often the ring is read. Records come without a wake-up: that would be paid by the probed
 /// thread.
@@ -131,7 +131,7 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         .map(|path| Tap::create(path, &config.policy, clock))
         .transpose()
         .map_err(RunError::io("writing the capture"))?;
-    let telemetry = Telemetry::start(&Settings::default())?;
+    let telemetry = Telemetry::start(config)?;
     let form = if args.json { Form::Json } else { Form::Text };
     let sink = Sink::new(form, Box::new(io::stdout()));
     Ok(Agent::new(Parts {

@@ -221,6 +221,9 @@ enum NameLine {
         worker: u32,
         seq: u64,
         rid: String,
+        // Captures of agents that kept none have none.
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        traceparent: String,
     },
 }
 
@@ -240,9 +243,12 @@ impl From<&Named> for NameLine {
                 identities: about.identities.iter().map(PeerLine::from).collect(),
             },
             Named::Peer(number, name) => Self::Peer { number: number.0, name: name.into() },
-            Named::Room(worker, seq, room) => {
-                Self::Room { worker: worker.0, seq: seq.0, rid: room.rid.clone() }
-            }
+            Named::Room(worker, seq, room) => Self::Room {
+                worker: worker.0,
+                seq: seq.0,
+                rid: room.rid.clone(),
+                traceparent: room.traceparent.clone(),
+            },
         }
     }
 }
@@ -251,8 +257,8 @@ impl From<NameLine> for Named {
     fn from(line: NameLine) -> Self {
         match line {
             NameLine::Peer { number, name } => Self::Peer(Peer(number), name.into()),
-            NameLine::Room { worker, seq, rid } => {
-                Self::Room(Worker(worker), Seq(seq), RoomName { rid })
+            NameLine::Room { worker, seq, rid, traceparent } => {
+                Self::Room(Worker(worker), Seq(seq), RoomName { rid, traceparent })
             }
             NameLine::Worker {
                 number,
@@ -289,7 +295,8 @@ mod tests {
 
     #[test]
     fn names_read_back() {
-        let room = RoomName { rid: "r\n# round".to_owned() };
+        let traceparent = "00-a-b-01".to_owned();
+        let room = RoomName { rid: "r\n# round".to_owned(), traceparent };
         for named in [
             worker(),
             Named::Peer(Peer(7), PeerName::nixl(b"x")),

@@ -9,7 +9,7 @@ use super::Agent;
 use crate::discover::Read;
 use crate::identity::Identity;
 use crate::journal::Past;
-use crate::names::{About, PeerName, WorkerName};
+use crate::names::{About, PeerName, RoomName, WorkerName};
 use crate::proc::Stat;
 use crate::worker::{Removals, Tracker, Watched};
 
@@ -38,7 +38,7 @@ impl Agent {
     pub(super) fn resume(&mut self, number: Worker, past: &Past, now: Nanos) {
         self.with(number, |watched, out| {
             for (seq, open) in &past.open {
-                watched.tracker.restore(*seq, *open, String::new(), out);
+                watched.tracker.restore(*seq, *open, RoomName::default(), out);
             }
         });
         for (seq, (finding, cause)) in &past.standing {

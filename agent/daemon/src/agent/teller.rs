@@ -6,6 +6,7 @@ use inflightd_capture::Input;
 use inflightd_core::fact::Worker;
 use inflightd_core::{Nanos, Output};
 
+use super::chain;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::identity::Identity;
@@ -82,6 +83,9 @@ impl Teller {
     /// Another configuration is in force.
     pub(super) fn reconfigure(&mut self, config: &Config) {
         self.on_tap(|tap| tap.policy(&config.policy));
+        if let Err(error) = self.telemetry.reload(config) {
+            tracing::error!("OTLP export goes on by the old settings: {}", chain(&error));
+        }
     }
 
     fn on_tap(&mut self, act: impl FnOnce(&mut Tap) -> io::Result<()>) {

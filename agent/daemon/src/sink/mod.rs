@@ -12,6 +12,11 @@ pub use line::{
 };
 pub use writer::{Writer, outcome};
 
+/// A line as people read it, without a line feed.
+pub fn text(line: &Line) -> String {
+    text::render(line)
+}
+
 /// The form of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

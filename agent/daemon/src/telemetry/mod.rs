@@ -13,13 +13,15 @@ use std::time::Duration;
 
 use inflightd_core::Output;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 
 use crate::clock::Clock;
+use crate::config::Config;
 use crate::names::Names;
 use crate::sink::Line;
 use metrics::{Instruments, Meters};
-use otlp::OtlpConfig;
+use otlp::{Ground, Otlp, OtlpError};
 
 /// How long the end waits for what is still to be exported.
 const FLUSH: Duration = Duration::from_millis(1500);
@@ -35,13 +37,9 @@ pub enum TelemetryError {
     /// The instruments cannot be made.
     #[error("making the instruments")]
     Instruments(#[source] opentelemetry_sdk::error::OTelSdkError),
-}
-
-/// What telemetry is to do.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// Export by OTLP; `None`: off.
-    pub otlp: Option<OtlpConfig>,
+    /// A setting of the export.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
 }
 
 /// One thing that the ledger said, as it was told.
@@ -61,6 +59,9 @@ pub struct Told<'a> {
 #[derive(Debug)]
 pub struct Telemetry {
     meters: Meters,
+    otlp: Option<Otlp>,
+    /// `None` only while it ends.
+    ground: Option<Ground>,
     handle: Handle,
     stop: watch::Sender<bool>,
     /// Closed when the thread has ended.
@@ -68,8 +69,8 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// Starts the thread.
-    pub fn start(settings: &Settings) -> Result<Self, TelemetryError> {
+    /// Starts the thread, and the export where the configuration wants it.
+    pub fn start(config: &Config) -> Result<Self, TelemetryError> {
         let meters = Meters::new().map_err(TelemetryError::Instruments)?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -77,23 +78,46 @@ impl Telemetry {
             .map_err(TelemetryError::Thread)?;
         let handle = runtime.handle().clone();
         let (stop, mut stopped) = watch::channel(false);
+        let (busy, mut idle) = mpsc::channel(1);
         let (end, ended) = channel::<()>();
         thread::Builder::new()
             .name("telemetry".to_owned())
             .spawn(move || {
                 let _end = end;
-                // A sender that is gone means the same as one that says stop.
-                runtime.block_on(async { drop(stopped.wait_for(|stop| *stop).await) });
-                runtime.shutdown_timeout(FLUSH);
+                runtime.block_on(async {
+                    // A sender that is gone means the same as one that says stop.
+                    drop(stopped.wait_for(|stop| *stop).await);
+                    if timeout(FLUSH, idle.recv()).await.is_err() {
+                        tracing::warn!("OTLP export: the end came before the collector's answer");
+                    }
+                });
+                runtime.shutdown_background();
             })
             .map_err(TelemetryError::Thread)?;
-        let _ = &settings.otlp;
-        Ok(Self { meters, handle, stop, ended })
+        let (instruments, exported) = (meters.instruments.clone(), meters.exported());
+        let ground = Ground { handle: handle.clone(), instruments, exported, busy };
+        let mut telemetry = Self { meters, otlp: None, ground: Some(ground), handle, stop, ended };
+        telemetry.reload(config)?;
+        Ok(telemetry)
+    }
+
+    /// Exports by another configuration from now on: files of headers and certificates are read
+    /// again. What waits for the old exporter is still tried once. On an error the old one stays.
+    pub fn reload(&mut self, config: &Config) -> Result<(), TelemetryError> {
+        if let (Some(config), Some(ground)) = (&config.otlp, &self.ground) {
+            self.otlp = Some(Otlp::start(config, ground)?);
+        } else {
+            self.otlp = None;
+        }
+        Ok(())
     }
 
     /// Takes what was told. Never waits.
-    pub fn tell(&self, told: &Told<'_>) {
+    pub fn tell(&mut self, told: &Told<'_>) {
         self.meters.instruments.tell(told);
+        if let Some(otlp) = &mut self.otlp {
+            otlp.tell(told);
+        }
     }
 
     /// The instruments.
@@ -120,6 +144,8 @@ impl Telemetry {
 impl Drop for Telemetry {
     /// Exports what is waiting, for 2 s at most.
     fn drop(&mut self) {
+        self.otlp = None;
+        self.ground = None;
         self.stop.send_replace(true);
         if self.ended.recv_timeout(END) == Err(RecvTimeoutError::Timeout) {
             tracing::warn!("telemetry was still being exported when the agent ended");

@@ -83,7 +83,7 @@ struct Newcomer<'a> {
     room: u64,
     expected: u64,
     view: Option<&'a EntryView>,
-    rid: String,
+    name: RoomName,
 }
 
 /// Whether a room goes to Mooncake sessions, which give up a silent transfer themselves.
@@ -155,7 +155,7 @@ impl Tracker {
             room: view.room,
             expected: view.expected,
             view: Some(view),
-            rid: RoomName::of(view).rid,
+            name: RoomName::of(view),
         };
         self.admit(newcomer, out)
     }
@@ -176,8 +176,7 @@ impl Tracker {
             .flat_map(|view| view.peers.iter().filter_map(PeerName::of))
             .filter_map(|name| out.names.peer(name))
             .collect();
-        let rid = RoomName { rid: new.rid };
-        out.names.add_room(self.worker, new.seq, rid);
+        out.names.add_room(self.worker, new.seq, new.name);
         let open = Open { appended_at: new.at, counts: Counts::default(), peers: peers.clone() };
         self.open.insert(new.seq, open);
         let append = Append {
@@ -268,21 +267,27 @@ impl Tracker {
             room: view.as_ref().map_or(record.room, |view| view.room),
             expected: view.as_ref().map_or(record.expected, |view| view.expected),
             view: view.as_deref(),
-            rid: String::from_utf8_lossy(rid).into_owned(),
+            name: RoomName {
+                rid: String::from_utf8_lossy(rid).into_owned(),
+                traceparent: view
+                    .as_deref()
+                    .map(|view| RoomName::of(view).traceparent)
+                    .unwrap_or_default(),
+            },
         };
         self.admit(newcomer, out);
     }
 
     /// A room that an earlier life of the agent has told as appended. Known only where the table
     /// does not show it any more: the next scan finds how it ended, or that nobody can know.
-    pub fn restore(&mut self, seq: Seq, open: OpenRoom, rid: String, out: &mut Out<'_>) {
+    pub fn restore(&mut self, seq: Seq, open: OpenRoom, name: RoomName, out: &mut Out<'_>) {
         let newcomer = Newcomer {
             at: Nanos(open.at),
             seq,
             room: open.room,
             expected: open.expected,
             view: None,
-            rid,
+            name,
         };
         self.admit(newcomer, out);
     }

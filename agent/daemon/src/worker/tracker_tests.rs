@@ -242,7 +242,7 @@ fn an_earlier_life_left_a_room_that_the_table_has_forgotten() {
     let seq = Seq(table::Seq::new(999, 2).0);
     let told = bench.told(|tracker, table, out| {
         tracker.scan(table, LATER, out);
-        tracker.restore(seq, open, String::new(), out);
+        tracker.restore(seq, open, RoomName::default(), out);
     });
     assert_eq!(words(&told), ["400 append 77 late"]);
     assert_eq!(words(&bench.scan()), ["1000000 Unknown"]);

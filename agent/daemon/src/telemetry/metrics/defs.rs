@@ -120,7 +120,7 @@ pub(super) const QUEUE: Def = def(
     Gauge,
     "{item}",
     FEW,
-    "What waits to be exported by OTLP, by signal.",
+    "What waits to be exported by OTLP or is on its way, by signal.",
 );
 pub(super) const BUILD: Def =
     def("inflightd_build_info", Gauge, "1", FEW, "1, with the version of the agent.");
@@ -188,7 +188,7 @@ pub(super) const DROPPED: Def = def(
     Counter,
     "{item}",
     FEW,
-    "What was not exported because the queue was full, by signal.",
+    "What was not exported: the queue was full, or it failed for good, by signal.",
 );
 pub(super) const FAILURES: Def = def(
     "inflightd_export_failures_total",

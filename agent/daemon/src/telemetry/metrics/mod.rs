@@ -79,14 +79,29 @@ impl Meters {
         })
     }
 
-    /// What OTLP exports: readers to collect one after the other, for each export anew.
-    pub fn readers(&self) -> [SharedReader; 2] {
-        [self.reader.clone(), self.instruments.state.dwells.load().reader.clone()]
+    /// What OTLP exports.
+    pub fn exported(&self) -> Exported {
+        Exported { reader: self.reader.clone(), state: Arc::clone(&self.instruments.state) }
     }
 
     /// What Prometheus scrapes.
     pub fn scrape(&self) -> Scrape {
         Scrape { registry: self.registry.clone(), state: Arc::clone(&self.instruments.state) }
+    }
+}
+
+/// What OTLP exports.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    reader: SharedReader,
+    state: Arc<State>,
+}
+
+impl Exported {
+    /// Readers to collect one after the other, for each export anew: the histogram of dwells is
+    /// replaced now and then.
+    pub fn readers(&self) -> [SharedReader; 2] {
+        [self.reader.clone(), self.state.dwells.load().reader.clone()]
     }
 }
 
@@ -213,14 +228,24 @@ impl Instruments {
         if ok { good.add(1) } else { bad.add(1) }
     }
 
-    /// So much waits to be exported now.
-    pub fn set_export_queue(&self, signal: Signal, waiting: u64) {
-        self.state.own.export(signal).queue.set(waiting);
+    /// So much more waits to be exported, or is on its way.
+    pub fn export_queued(&self, signal: Signal, count: u64) {
+        self.state.own.export(signal).queue.add(count);
     }
 
-    /// So much more was dropped because the export queue was full.
+    /// So much does not wait any more.
+    pub fn export_settled(&self, signal: Signal, count: u64) {
+        self.state.own.export(signal).queue.take(count);
+    }
+
+    /// So much more was dropped: the queue was full, or it failed for good.
     pub fn export_dropped(&self, signal: Signal, count: u64) {
         self.state.own.export(signal).dropped.add(count);
+    }
+
+    /// How much was dropped until now.
+    pub fn exports_dropped(&self, signal: Signal) -> u64 {
+        self.state.own.export(signal).dropped.get()
     }
 
     /// One more export failed.

@@ -40,6 +40,11 @@ impl Number {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
+    /// Lowers it; whoever raises it does so before.
+    pub(super) fn take(&self, less: u64) {
+        self.0.fetch_sub(less, Ordering::Relaxed);
+    }
+
     pub(super) fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }

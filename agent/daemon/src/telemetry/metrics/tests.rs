@@ -202,7 +202,7 @@ fn what_otlp_collects_is_what_prometheus_scrapes() {
     meters.instruments.take(&dwell(1, Outcome::Success));
     meters.instruments.woke_late_by(Nanos::from_millis(2));
     let mut names = BTreeSet::new();
-    for reader in meters.readers() {
+    for reader in meters.exported().readers() {
         let mut collected = ResourceMetrics::default();
         reader.collect(&mut collected).unwrap();
         for scope in collected.scope_metrics() {
@@ -224,7 +224,7 @@ fn a_worker_that_ended_between_two_readers_shows_at_neither() {
     use opentelemetry_sdk::metrics::reader::MetricReader as _;
     let meters = meters();
     meters.instruments.show(Worker(1), glance());
-    let [reader, _] = meters.readers();
+    let [reader, _] = meters.exported().readers();
     reader.collect(&mut ResourceMetrics::default()).unwrap();
     meters.instruments.end(Worker(1));
     assert!(!scrape(&meters).contains("inflight_rooms_open{"));
