@@ -98,6 +98,9 @@ pub(crate) struct Account {
     pub(crate) credited: u64,
     pub(crate) transfers_seen: u64,
     pub(crate) first_post: Option<Nanos>,
+    /// Its first post went to a peer that had ended before, at this moment, and whose successor
+    /// had taken nothing yet.
+    pub(crate) stale_at: Option<Nanos>,
     pub(crate) last_completion: Option<Nanos>,
     /// When payload last moved, as far as it was written down: see `Book::progress_of`.
     pub(crate) last_progress: Nanos,
@@ -141,6 +144,7 @@ impl Account {
             credited: 0,
             transfers_seen: 0,
             first_post: None,
+            stale_at: None,
             last_completion: None,
             last_progress: at,
             opened_at: None,

@@ -179,6 +179,7 @@ impl Book {
         account.post(at);
         account.take_marks();
         if first {
+            self.note_stale(seq);
             self.note_young(at, seq);
         }
     }

@@ -36,8 +36,11 @@ pub struct PeerCase {
     pub meter: Option<(Nanos, Meter)>,
     /// When its connections last carried payload to it.
     pub growth_at: Option<Nanos>,
-    /// When it last took payload, by its connections or by a transfer that completed.
-    pub took_at: Option<Nanos>,
+    /// When a process of its name ended, where none had taken anything since as the room was
+    /// posted, or has until now.
+    pub stale_at: Option<Nanos>,
+    /// Whether it has ever taken a transfer, or payload by its connections.
+    pub reached: bool,
     /// Its payload goes, or may go, past the connections that are metered: their silence says
     /// nothing about it.
     pub unmetered: bool,

@@ -211,6 +211,11 @@ impl PeerBook {
         self.growth_at.filter(|_| self.carried != Carried::Elsewhere)
     }
 
+    /// When a process of its name ended, where none has taken anything since.
+    pub(crate) fn ended_untaken(&self) -> Option<Nanos> {
+        self.gone_at.filter(|gone_at| self.took_at().is_none_or(|at| at <= *gone_at))
+    }
+
     /// When it last took payload, by any way that can be seen.
     pub(crate) fn took_at(&self) -> Option<Nanos> {
         let completed_at = Some(self.completed_at).filter(|at| *at > Nanos::ZERO);

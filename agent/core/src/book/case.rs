@@ -6,14 +6,12 @@ use crate::coverage::{Reason, Sight, Source};
 use crate::fact::Peer;
 use crate::judge::{Case, PeerCase};
 use crate::policy::Policy;
-use crate::time::Nanos;
 use crate::wire::{Moved, PeerBook};
 
 impl Book {
     /// All that is known of a room, for the judge.
     pub(crate) fn case<'a>(&'a self, account: &Account, policy: &Policy) -> Case<'a> {
         let open = self.open_transfers(account).count() as u64;
-        let first_post = account.first_post.unwrap_or(account.appended_at);
         Case {
             appended_at: account.appended_at,
             late_at: account.late_at,
@@ -41,7 +39,7 @@ impl Book {
             peers: account
                 .peers
                 .iter()
-                .map(|peer| self.peer_case(*peer, first_post, policy))
+                .map(|peer| self.peer_case(account, *peer, policy))
                 .collect(),
             peers_whole: account.peers_whole,
             ahead: self.ahead(account),
@@ -70,7 +68,8 @@ impl Book {
         if completions && !posted_unseen { by_handle } else { by_handle.max(account.calls_open()) }
     }
 
-    fn peer_case(&self, peer: Peer, first_post: Nanos, policy: &Policy) -> PeerCase {
+    fn peer_case(&self, account: &Account, peer: Peer, policy: &Policy) -> PeerCase {
+        let first_post = account.first_post.unwrap_or(account.appended_at);
         let unseen = PeerBook::default();
         let book = self.peers.get(&peer).unwrap_or(&unseen);
         let other = Sight::Degraded(Reason::OtherTransport);
@@ -81,7 +80,8 @@ impl Book {
             gone_at: book.gone_at,
             meter: book.meter,
             growth_at: book.growth_at,
-            took_at: book.took_at(),
+            reached: book.took_at().is_some(),
+            stale_at: book.ended_untaken().or(account.stale_at),
             unmetered,
             moved: match book.moved(first_post, policy) {
                 _ if unmetered => Moved::Unknown,

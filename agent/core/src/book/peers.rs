@@ -105,6 +105,18 @@ impl Book {
         }
     }
 
+    /// The room's first post: to whom it goes is settled now, whoever goes by the name later.
+    pub(super) fn note_stale(&mut self, seq: Seq) {
+        let Some(account) = self.accounts.get(&seq) else {
+            return;
+        };
+        let books = account.peers.iter().filter_map(|peer| self.peers.get(peer));
+        let stale_at = books.filter_map(PeerBook::ended_untaken).min();
+        if let Some(account) = self.accounts.get_mut(&seq) {
+            account.stale_at = stale_at;
+        }
+    }
+
     pub(super) fn open_transfers<'a>(
         &'a self,
         account: &'a Account,

@@ -72,6 +72,7 @@ impl Book {
             book.begun.insert(seq);
         }
         if let Some(seq) = first {
+            self.note_stale(seq);
             self.note_young(at, seq);
         }
     }

@@ -52,7 +52,7 @@ impl Case<'_> {
     pub(super) fn unseen_bytes_to(&self) -> Option<&PeerCase> {
         let reached = |peer: &&PeerCase| {
             let answered = peer.meter.is_some_and(|(_, meter)| meter.received > 0);
-            peer.unmetered && (answered || peer.took_at.is_some())
+            peer.unmetered && (answered || peer.reached)
         };
         self.peers.iter().find(reached).filter(|_| self.open_transfers > 0)
     }
@@ -62,7 +62,7 @@ impl Case<'_> {
         // What waits behind others has not met its peer yet, nor its failure.
         let peers = self.peers.iter().filter(|_| !self.is_queued());
         let gone = peers.filter_map(|peer| self.gone_at(peer)).min();
-        let thread = self.thread_gone.map(|(_, at)| at);
+        let thread = self.thread_gone.map(|(_, at)| at).filter(|_| self.hooked);
         // A failed try that was followed by progress was mended.
         let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
         // The engine's bare word is no hard evidence: it knows, and may well try again.
@@ -82,10 +82,7 @@ impl Case<'_> {
     /// its name now that has taken nothing yet: posts to it go nowhere.
     pub(super) fn stale_at(&self, peer: &PeerCase) -> Option<Nanos> {
         let lives = matches!(peer.life.0, Life::Running | Life::Stopped);
-        let gone_at =
-            peer.gone_at.filter(|at| lives && self.first_post.is_some_and(|p| p > *at))?;
-        let taken_since = peer.took_at.is_some_and(|at| at > gone_at);
-        (!taken_since).then_some(gone_at)
+        peer.stale_at.filter(|at| lives && self.first_post.is_some_and(|post| post > *at))
     }
 
     /// Events were lost after the table last showed the room: its state is not known until it is

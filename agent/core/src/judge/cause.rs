@@ -244,7 +244,11 @@ fn link(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
     let peer = case.peers.iter().find(|peer| {
         peer.meter.is_some_and(|(_, meter)| meter.retransmitting && !meter.window_closed)
     })?;
-    Some((Cause::LinkFault, 75, wire_evidence(case, peer)))
+    let mut evidence = wire_evidence(case, peer);
+    if peer.life.0 == Life::Running {
+        evidence.push(Evidence::of(Id::PeerRunning).at(peer.life.1).peer(peer.peer));
+    }
+    Some((Cause::LinkFault, 75, evidence))
 }
 
 /// What a peer's connections say.
@@ -285,6 +289,9 @@ pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
         evidence.push(Evidence::of(Id::TransfersOpen).amount(case.open_transfers));
     } else if let Some(at) = case.last_completion.filter(|_| case.is_complete()) {
         evidence.push(Evidence::of(Id::AllComplete).amount(case.bytes.completed).at(at));
+    }
+    if let Some((tid, since)) = case.serving {
+        evidence.push(Evidence::of(Id::ThreadServing).at(since).tid(tid));
     }
     if let Some(peer) = case.unseen_bytes_to() {
         evidence.push(Evidence::of(Id::BytesUnseen).peer(peer.peer));

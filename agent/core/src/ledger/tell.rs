@@ -123,10 +123,13 @@ fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
 }
 
 /// Whether this was not told yet. That the name of a dead peer goes on is no news to a room that
-/// died with it.
+/// died with it, nor that its successor serves others to one that was sent to the old process.
 fn is_news(standing: Standing, found: &Found) -> bool {
     let same = (standing.finding, standing.cause) == (found.finding, found.cause);
-    let restarted = (standing.cause, found.cause) == (Cause::PeerDead, Cause::StalePeer);
+    let restarted = matches!(
+        (standing.cause, found.cause),
+        (Cause::PeerDead, Cause::StalePeer) | (Cause::StalePeer, Cause::LinkFault)
+    );
     !same && !restarted
 }
 

@@ -5,5 +5,6 @@
 
 mod queue;
 mod silence;
+mod sources;
 mod support;
 mod verdicts;

@@ -1,15 +1,12 @@
 //! Rooms behind others, and threads that are no more.
 
-use inflightd_core::coverage::Source;
 use inflightd_core::evidence::EvidenceId;
 use inflightd_core::fact::{Life, Phase, Seq, Tid};
 use inflightd_core::judge::{Ahead, Case, PeerCase};
 use inflightd_core::verdict::Bytes;
-use inflightd_core::{Cause, Finding, Nanos};
+use inflightd_core::{Cause, Finding};
 
-use crate::support::{
-    NOW, ago, all_visible, appended, complete, look, peer, posted, says, stopped,
-};
+use crate::support::{ago, all_visible, appended, complete, look, peer, posted, says, stopped};
 
 const AHEAD: Ahead = Ahead {
     head: Seq(1),
@@ -164,30 +161,4 @@ fn a_long_forward_pass_over_a_finished_room_is_normal_and_a_thread_is_no_excuse(
     assert_eq!(look(&case), None);
     let case = Case { thread_gone: Some((Tid(7), ago(34))), ..case };
     assert_eq!(look(&case), None, "the scheduler may read it still");
-}
-
-#[test]
-fn what_the_ring_lost_is_lost_only_where_no_table_tells_it() {
-    let mut coverage = all_visible();
-    coverage.lose(ago(9), Source::Transfers, 3);
-    let read = Case { read_at: ago(1), peers: vec![stopped()], ..posted(&coverage) };
-    says(&read, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::EventsLost]);
-    let unmarked = Case { table_tells_posts: false, ..read };
-    says(&unmarked, Finding::Blind, Cause::Unknown, &[EvidenceId::EventsLost]);
-    let parked = Case {
-        phase: Phase::Parked,
-        table_tells_posts: false,
-        read_at: ago(1),
-        ..appended(&coverage)
-    };
-    says(&parked, Finding::NeverStarted, Cause::HandshakeMissing, &[EvidenceId::EventsLost]);
-    let before = Case { appended_at: ago(8), last_progress: ago(8), ..unmarked };
-    assert_eq!(look(&before), None);
-    let no_table = Case { read_at: Nanos::ZERO, ..read_again(&coverage) };
-    says(&no_table, Finding::Blind, Cause::Unknown, &[EvidenceId::EventsLost]);
-    assert!(NOW > ago(1));
-}
-
-fn read_again(coverage: &inflightd_core::Coverage) -> Case<'_> {
-    Case { peers: vec![stopped()], ..posted(coverage) }
 }

@@ -29,7 +29,8 @@ pub(crate) fn peer() -> PeerCase {
         gone_at: None,
         meter: Some((ago(1), meter)),
         growth_at: None,
-        took_at: None,
+        stale_at: None,
+        reached: false,
         unmetered: false,
         moved: Moved::Bytes(0),
     }

@@ -1,0 +1,113 @@
+//! What a source did not see or does not count, and workers that are seen by their transfers only.
+
+use inflightd_core::coverage::Source;
+use inflightd_core::evidence::EvidenceId;
+use inflightd_core::fact::{Life, Phase, Tid};
+use inflightd_core::judge::{Case, Failure, Moved, PeerCase};
+use inflightd_core::{Cause, Finding, Nanos};
+
+use crate::support::{
+    ago, all_visible, appended, complete, look, metered, peer, posted, says, stopped,
+};
+
+#[test]
+fn what_the_ring_lost_is_lost_only_where_no_table_tells_it() {
+    let mut coverage = all_visible();
+    coverage.lose(ago(9), Source::Transfers, 3);
+    let read = Case { read_at: ago(1), peers: vec![stopped()], ..posted(&coverage) };
+    says(&read, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::EventsLost]);
+    let unmarked = Case { table_tells_posts: false, ..read };
+    says(&unmarked, Finding::Blind, Cause::Unknown, &[EvidenceId::EventsLost]);
+    let parked = Case {
+        phase: Phase::Parked,
+        table_tells_posts: false,
+        read_at: ago(1),
+        ..appended(&coverage)
+    };
+    says(&parked, Finding::NeverStarted, Cause::HandshakeMissing, &[EvidenceId::EventsLost]);
+    let before = Case { appended_at: ago(8), last_progress: ago(8), ..unmarked };
+    assert_eq!(look(&before), None);
+    let no_table = Case { read_at: Nanos::ZERO, peers: vec![stopped()], ..posted(&coverage) };
+    says(&no_table, Finding::Blind, Cause::Unknown, &[EvidenceId::EventsLost]);
+}
+
+fn unmetered(life: Life) -> PeerCase {
+    let answered = metered(|meter| meter.received = 400);
+    PeerCase { life: (life, ago(1)), moved: Moved::Unknown, unmetered: true, ..answered }
+}
+
+#[test]
+fn what_goes_past_the_sockets_is_not_held_to_be_missing() {
+    let coverage = all_visible();
+    let case = Case { peers: vec![unmetered(Life::Stopped)], ..posted(&coverage) };
+    let found = says(&case, Finding::StoppedMidway, Cause::PeerFrozen, &[EvidenceId::BytesUnseen]);
+    assert!(found.evidence.iter().all(|evidence| evidence.id != EvidenceId::WireStill));
+    assert_eq!(case.arrived(), 0, "the amount is not known");
+    let running = Case { peers: vec![unmetered(Life::Running)], ..case.clone() };
+    says(&running, Finding::Blind, Cause::Unknown, &[EvidenceId::BytesUnseen]);
+    let gone = Case { peers: vec![unmetered(Life::Gone)], ..case.clone() };
+    says(&gone, Finding::StoppedMidway, Cause::PeerDead, &[EvidenceId::PeerGone]);
+    let silent = PeerCase { meter: peer().meter, ..unmetered(Life::Stopped) };
+    let case = Case { peers: vec![silent], ..case };
+    says(&case, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::Posted]);
+}
+
+fn restarted() -> PeerCase {
+    let unconnected = metered(|meter| meter.connections = 0);
+    PeerCase { gone_at: Some(ago(50)), stale_at: Some(ago(50)), ..unconnected }
+}
+
+#[test]
+fn posted_to_a_process_that_had_ended_before() {
+    let coverage = all_visible();
+    let failure = Some(Failure { at: ago(2), code: -10 });
+    let case = Case {
+        appended_at: ago(3),
+        first_post: Some(ago(2)),
+        last_progress: ago(3),
+        failure,
+        peers: vec![restarted()],
+        ..posted(&coverage)
+    };
+    let evidence = [EvidenceId::PeerRestarted, EvidenceId::TransferFailed];
+    let found = says(&case, Finding::NeverStarted, Cause::StalePeer, &evidence);
+    assert!(found.confidence > 90);
+    let dead = PeerCase { life: (Life::Gone, ago(50)), ..restarted() };
+    let case = Case { peers: vec![dead], ..case };
+    says(&case, Finding::NeverStarted, Cause::PeerDead, &[EvidenceId::PeerGone]);
+}
+
+#[test]
+fn without_a_failure_a_connection_to_nobody_tells_it_at_the_deadline() {
+    let coverage = all_visible();
+    let frozen = PeerCase { life: (Life::Stopped, ago(1)), ..restarted() };
+    let case = Case { peers: vec![frozen], ..posted(&coverage) };
+    let found = says(&case, Finding::NeverStarted, Cause::StalePeer, &[EvidenceId::NoConnection]);
+    assert!(found.confidence < 90);
+    let meter = peer().meter;
+    let connected = PeerCase { meter, ..frozen };
+    let case = Case { peers: vec![connected], ..case };
+    says(&case, Finding::NeverStarted, Cause::PeerFrozen, &[]);
+}
+
+#[test]
+fn a_room_that_was_under_way_when_its_peer_ended_died_with_it() {
+    let coverage = all_visible();
+    let ended = PeerCase { gone_at: Some(ago(20)), stale_at: Some(ago(20)), ..restarted() };
+    let failure = Some(Failure { at: ago(20), code: -25 });
+    let case = Case { failure, peers: vec![ended], ..posted(&coverage) };
+    says(&case, Finding::NeverStarted, Cause::PeerDead, &[EvidenceId::PeerGone]);
+}
+
+#[test]
+fn without_the_hook_nothing_rests_on_a_scheduler() {
+    let coverage = all_visible();
+    let bare = |case| Case { hooked: false, beat: Nanos::ZERO, ..case };
+    assert_eq!(look(&bare(complete(&coverage))), None, "more may be to come, or not");
+    let wedged = Case { beat: ago(400), ..bare(posted(&coverage)) };
+    says(&wedged, Finding::NeverStarted, Cause::Unknown, &[]);
+    let frozen = Case { peers: vec![stopped()], ..bare(posted(&coverage)) };
+    says(&frozen, Finding::NeverStarted, Cause::PeerFrozen, &[]);
+    let pool = Case { thread_gone: Some((Tid(7), ago(2))), last_progress: ago(9), ..frozen };
+    assert_eq!(look(&Case { appended_at: ago(9), ..pool }), None, "threads come and go");
+}
