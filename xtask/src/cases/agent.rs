@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::file::Agent as Setting;
-use super::record::{Line, Scratch};
+use super::record::Line;
+use super::scratch::Scratch;
 use super::world::Message;
 use crate::clock::Moment;
 use crate::shell::Step;

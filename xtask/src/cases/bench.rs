@@ -9,7 +9,8 @@ use anyhow::{Result, ensure};
 
 use super::View;
 use super::file::{Agent, Beside, Case, Pair};
-use super::record::{Record, Scratch};
+use super::record::Record;
+use super::scratch::Scratch;
 use super::world::World;
 use crate::price::quantile;
 use crate::say;

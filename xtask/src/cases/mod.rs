@@ -9,6 +9,7 @@ mod pair;
 mod record;
 mod report;
 mod right;
+mod scratch;
 pub(crate) mod soak;
 mod step;
 mod steps;
@@ -116,7 +117,7 @@ pub(crate) fn run_built(options: &Options, live: bool) -> Result<Vec<Report>> {
 fn until_not_void(case: &Case, turn: u32, options: &Options, live: bool) -> Result<Report> {
     let mut retried = 0;
     loop {
-        let scratch = record::Scratch::new(&case.name, turn, options.keep.as_deref())?;
+        let scratch = scratch::Scratch::new(&case.name, turn, options.keep.as_deref())?;
         let begun = Moment::now();
         let view = View {
             live,

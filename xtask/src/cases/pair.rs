@@ -1,24 +1,28 @@
 //! The processes of the pair: started, spoken to in JSON lines, ended by pid.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::file::Pair;
 use super::net::Place;
-use super::record::Scratch;
+use super::scratch::Scratch;
 use super::step::agent_of;
 use super::world::Message;
+use crate::clock::Moment;
 use crate::setup::venv_python;
 use crate::tree;
 
+/// Longest time for all threads of a process to stop.
+const STOPS: Duration = Duration::from_secs(2);
 /// The prefill's script.
 pub(super) const PREFILL: &str = "prefill.py";
 /// A decode's script.
@@ -109,6 +113,18 @@ impl Process {
         kill_process(pid, signal).with_context(|| format!("sending {signal:?} to {}", self.name))
     }
 
+    /// Stop it, and wait until each of its threads is stopped: one that runs on another processor
+    /// goes on for a moment.
+    pub(super) fn stop(&self) -> Result<()> {
+        self.signal(Signal::STOP)?;
+        let end = Moment::now().plus(STOPS);
+        while !is_stopped(self.pid()) {
+            ensure!(Moment::now() < end, "{} still runs {STOPS:?} after SIGSTOP", self.name);
+            thread::sleep(STOPS / 1000);
+        }
+        Ok(())
+    }
+
     /// Whether it has ended.
     pub(super) fn is_gone(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
@@ -127,6 +143,16 @@ impl Drop for Process {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Whether all threads of a process are stopped.
+fn is_stopped(pid: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return false };
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // The state stands behind the name, which may hold anything.
+        stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+    })
 }
 
 /// Python where the process is to run. `ip netns exec` becomes the program that it starts, so the

@@ -1,12 +1,9 @@
 //! What happened in one run of a case: the judge's input.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
 use std::mem;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
 use serde::Deserialize;
 
 use super::pair::Event;
@@ -273,14 +270,6 @@ impl Record {
             |stay: &Stay| stay.removed.as_ref().is_some_and(|(removed, _)| *removed < before);
         let (ended, open) = mem::take(&mut self.beside).into_iter().partition(settled);
         self.beside = open;
-        let of_open: BTreeSet<(u64, u64)> =
-            self.beside.iter().map(|stay| (stay.room, stay.seq)).collect();
-        // A line may be read before the event of the pair that it belongs to.
-        let keep = |seen: &Seen| {
-            let stay = (seen.line.room.unwrap_or(0), seen.line.seq.unwrap_or(0));
-            seen.at >= before || of_open.contains(&stay)
-        };
-        let lines = mem::take(&mut self.lines);
         let mut taken = Self {
             victims: mem::take(&mut self.victims),
             beside: ended,
@@ -290,9 +279,16 @@ impl Record {
             agent_faults: mem::take(&mut self.agent_faults),
             ..Self::new(self.prefill, self.known_by)
         };
-        for seen in lines {
-            let of_victim = taken.victims.values().any(|stay| self.is_about(&seen, stay));
-            if keep(&seen) && !of_victim {
+        let known = |stays: &mut dyn Iterator<Item = &Stay>| -> BTreeSet<(u64, u64)> {
+            stays.map(|stay| (stay.room, stay.seq)).collect()
+        };
+        let of_taken = known(&mut taken.victims.values().chain(&taken.beside));
+        let of_open = known(&mut self.beside.iter());
+        for seen in mem::take(&mut self.lines) {
+            let stay = (seen.line.room.unwrap_or(0), seen.line.seq.unwrap_or(0));
+            // A line may be read before the event of the pair that it belongs to.
+            let later = seen.at >= before && !of_taken.contains(&stay);
+            if later || of_open.contains(&stay) {
                 self.lines.push(seen);
             } else {
                 taken.lines.push(seen);
@@ -321,47 +317,45 @@ impl Record {
     }
 }
 
-/// The directory of one run: logs of all processes and the agent's lines.
-pub(super) struct Scratch {
-    path: PathBuf,
-    /// Deletes the directory at the end, unless it is to be kept.
-    _temporary: Option<tempfile::TempDir>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Scratch {
-    /// A directory below `keep`, or one that goes away with the run.
-    pub(super) fn new(case: &str, turn: u32, keep: Option<&Path>) -> Result<Self> {
-        if let Some(keep) = keep {
-            let path = keep.join(format!("{case}-{turn}"));
-            // A void run that is tried again starts clean.
-            if path.exists() {
-                fs::remove_dir_all(&path)
-                    .with_context(|| format!("emptying {}", path.display()))?;
+    fn event(room: u64, at: u64, outcome: &str) -> Event {
+        Event { room, seq: room, at, outcome: outcome.to_owned(), ..Event::default() }
+    }
+
+    fn line(room: u64, at: u64) -> Seen {
+        let line = Line {
+            kind: "append".to_owned(),
+            room: Some(room),
+            seq: Some(room),
+            worker: Some(Worker { pid: 7 }),
+            ..Line::default()
+        };
+        Seen { at: Moment(at), line }
+    }
+
+    #[test]
+    fn what_is_settled_is_taken_with_its_lines_and_the_rest_stays_whole() {
+        let mut record = Record::new(7, KnownBy::Hook);
+        for (room, removed) in [(1, Some(50)), (2, Some(150)), (3, None)] {
+            record.appended(None, &event(room, 10, ""));
+            if let Some(at) = removed {
+                record.removed(&event(room, at, "success"));
             }
-            fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
-            return Ok(Self { path, _temporary: None });
         }
-        let temporary = tempfile::tempdir().context("making a directory for the run")?;
-        Ok(Self { path: temporary.path().to_path_buf(), _temporary: Some(temporary) })
-    }
-
-    /// The last lines of a file in it.
-    pub(super) fn tail(&self, name: &str) -> String {
-        let text = fs::read_to_string(self.path(name)).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join(" | ")
-    }
-
-    /// The path of a file in it.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.path.join(name)
-    }
-
-    /// A new file in it, or the old one to append to.
-    pub(super) fn file(&self, name: &str) -> Result<File> {
-        let path = self.path(name);
-        let mut options = fs::OpenOptions::new();
-        options.create(true).append(true);
-        options.open(&path).with_context(|| format!("opening {}", path.display()))
+        record.appended(Some(&"victim".to_owned()), &event(9, 10, ""));
+        // Room 4's line has come before the pair's event; room 1's came late.
+        record.lines = vec![line(2, 20), line(3, 20), line(9, 20), line(1, 120), line(4, 130)];
+        let taken = record.take_settled(Moment(100));
+        let rooms = |lines: &[Seen]| -> Vec<u64> {
+            lines.iter().filter_map(|seen| seen.line.room).collect()
+        };
+        assert_eq!(taken.beside.iter().map(|stay| stay.room).collect::<Vec<_>>(), [1]);
+        assert!(taken.victims.contains_key("victim") && record.victims.is_empty());
+        assert_eq!(rooms(&taken.lines), [9, 1]);
+        assert_eq!(rooms(&record.lines), [2, 3, 4]);
+        assert_eq!((record.beside.len(), record.forgotten), (2, 1));
     }
 }

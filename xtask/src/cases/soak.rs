@@ -14,7 +14,7 @@ use clap::Args;
 
 use super::file::{self, Case};
 use super::judge::judge;
-use super::record::Scratch;
+use super::scratch::Scratch;
 use super::world::World;
 use super::{View, agent, steps};
 use crate::clock::Moment;
@@ -47,6 +47,8 @@ pub(crate) struct Options {
 #[derive(Default)]
 struct Tally {
     rounds: u32,
+    /// Rounds that say nothing about the agent.
+    void: u32,
     rooms: u64,
     /// What was not right, as text.
     faults: Vec<String>,
@@ -105,8 +107,12 @@ fn round(case: &Case, world: &mut World<'_>, tally: &mut Tally) {
     let judgement = judge(case, &record);
     tally.rounds += 1;
     tally.rooms += judgement.healthy as u64;
-    let faults = judgement.faults.iter().map(ToString::to_string).chain(judgement.void);
-    for fault in faults {
+    if let Some(why) = judgement.void {
+        say::line(format_args!("      round {} is void: {why}", tally.rounds));
+        tally.void += 1;
+        return;
+    }
+    for fault in judgement.faults {
         let text = format!("round {}: {fault}", tally.rounds);
         say::line(format_args!("      {text}"));
         tally.faults.push(text);
@@ -153,8 +159,10 @@ fn outcome(tally: &Tally) -> Result<()> {
     #[expect(clippy::cast_precision_loss, reason = "a rate for a line")]
     let rate = last.map_or(0.0, |last| tally.rooms as f64 / last.at_s.max(1e-9));
     let (rounds, rooms, faults) = (tally.rounds, tally.rooms, tally.faults.len());
+    ensure!(tally.void * 2 < rounds, "{} of {rounds} rounds were void", tally.void);
     say::line(format_args!(
-        "  {rounds} rounds of faults, {rooms} healthy rooms ({rate:.0} a second), {faults} faults"
+        "  {rounds} rounds of faults ({} void), {rooms} healthy rooms ({rate:.0} a second), {faults} not right",
+        tally.void
     ));
     let grown: Vec<&str> =
         growth.iter().filter(|kind| kind.is_grown()).map(|kind| kind.what).collect();

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::View;
 use super::file::Case;
-use super::record::{Record, Scratch, Stay};
+use super::record::{Record, Stay};
+use super::scratch::Scratch;
 use super::step::Step;
 use super::world::{ANSWER, World};
 use crate::clock::Moment;
@@ -45,7 +46,7 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Append(append) => world.append(append)?,
         Step::Watch { .. } => watch(step, world)?,
         Step::Landed { room } => landed(room, world)?,
-        Step::Stop { who } => world.decode(*who).signal(Signal::STOP)?,
+        Step::Stop { who } => world.decode(*who).stop()?,
         Step::Continue { who } => {
             world.release();
             world.decode(*who).signal(Signal::CONT)?;

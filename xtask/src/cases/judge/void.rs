@@ -48,7 +48,7 @@ fn ended_too_soon(right: &Right, name: &str, stay: &Stay) -> Option<String> {
     if *at < stay.injected {
         return Some(format!("{name}: ended as {outcome} before the injection"));
     }
-    if right.alert.is_some() && stay.released.is_none() {
+    if right.alert.is_some() && stay.released.is_none_or(|released| *at < released) {
         return Some(format!("{name}: ended as {outcome}, so it did not stall"));
     }
     None

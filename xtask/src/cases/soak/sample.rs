@@ -9,8 +9,8 @@ use super::super::agent::Usage;
 pub(super) const COUNTS: [&str; 8] =
     ["MiB", "fds", "links", "maps", "programs", "perf events", "threads", "state KiB"];
 /// By how much the last third's median may exceed the first third's: a share of that, and an
-/// amount. Memory is given a share for what the allocator keeps; what is counted is not. The
-/// journal is written anew when it has grown, so its size goes up and down.
+/// amount. Memory is given a share for what the allocator keeps; what is counted is not.
+/// The journal is written anew once it has grown to 4 MiB, so its size goes up and down.
 const SLACK: [(f64, f64); 8] = [
     (0.05, 2.0),
     (0.0, 2.0),
@@ -19,7 +19,7 @@ const SLACK: [(f64, f64); 8] = [
     (0.0, 0.0),
     (0.0, 1.0),
     (0.0, 0.0),
-    (0.5, 1024.0),
+    (0.0, 8192.0),
 ];
 
 /// What the agent holds at a moment.
@@ -139,7 +139,7 @@ mod tests {
         const LEVEL: [f64; 8] = [40.0, 60.0, 20.0, 12.0, 14.0, 0.0, 3.0, 100.0];
         assert_eq!(grown(|_| LEVEL), [""; 0]);
         for (index, what) in COUNTS.iter().enumerate() {
-            let step = if *what == "state KiB" { 500.0 } else { 1.0 };
+            let step = if *what == "state KiB" { 2000.0 } else { 1.0 };
             let growing = |turn: f64| {
                 let mut held = LEVEL;
                 held[index] += turn * step;

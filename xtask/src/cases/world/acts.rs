@@ -148,8 +148,11 @@ impl World<'_> {
         self.await_event("prefill", "burst", MADE).map(drop)
     }
 
-    /// The client gives a room up.
+    /// The client gives a room up: from here on it may end.
     pub(in crate::cases) fn abort(&mut self, room: &str) -> Result<()> {
+        if let Some(stay) = self.record.victims.get_mut(room) {
+            stay.released = Some(Moment::now());
+        }
         let room = self.expect_victim(room);
         self.prefill.tell(&json!({"do": "abort", "room": room}))
     }
