@@ -114,8 +114,7 @@ struct Layout(NixlLayout);
 unsafe impl Pod for Layout {}
 
 impl Probes {
-    /// Loads every program and attaches the one for exits. Needs root, or `CAP_BPF`,
-    /// `CAP_PERFMON` and `CAP_SYS_ADMIN`.
+    /// Loads every program and attaches the one for exits. Needs `CAP_SYS_ADMIN`.
     pub fn load(options: Options) -> Result<Self, LoadError> {
         if !options.ring_bytes.is_power_of_two() || options.ring_bytes < 4096 {
             return Err(LoadError::RingBytes(options.ring_bytes));
