@@ -73,6 +73,11 @@ impl Worker {
         (worker, port.parse().unwrap())
     }
 
+    /// A Python script as a worker, and what it says with `@ready`.
+    pub(crate) fn telling(python: &Path, script: &Path) -> (Self, String) {
+        Self::begin(Command::new(python).arg(script))
+    }
+
     fn start(command: &mut Command) -> Self {
         Self::begin(command).0
     }
