@@ -19,6 +19,9 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// Clock ticks a second in `/proc/PID/stat`: `USER_HZ`, part of the kernel's interface.
 const TICKS: f64 = 100.0;
 
+/// `BPF_PROG_TYPE_KPROBE` in `linux/bpf.h`: what uprobes run.
+const PROG_TYPE_KPROBE: f64 = 2.0;
+
 /// What the measures need of a line.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct Line {
@@ -93,19 +96,20 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Start it, pinned to a CPU where one is given, and wait until it sees every process's marks.
-    pub(super) fn start(pids: &[u32], stall_s: f64, cpu: Option<u32>) -> Result<Self> {
+    /// Start it and wait until it sees every process's marks.
+    pub(super) fn start(pids: &[u32], stall_s: f64) -> Result<Self> {
         let state = tempfile::tempdir().context("making a state directory")?;
-        let binary = target().join("release/inflightd");
-        let mut command = match cpu {
-            None => Command::new(&binary),
-            Some(cpu) => {
-                let mut taskset = Command::new("taskset");
-                taskset.args(["-c", &cpu.to_string()]).arg(&binary);
-                taskset
-            }
-        };
-        command.args(["run", "--json", "--log", "error", "--stall", &stall_s.to_string()]);
+        let mut command = Command::new(target().join("release/inflightd"));
+        command.args([
+            "run",
+            "--json",
+            "--log",
+            "error",
+            "--listen",
+            "off",
+            "--stall",
+            &stall_s.to_string(),
+        ]);
         for pid in pids {
             command.args(["--pid", &pid.to_string()]);
         }
@@ -162,8 +166,9 @@ impl Agent {
         self.lines.try_iter().filter_map(|(_, line)| line.lost).sum()
     }
 
-    /// Hits of its kernel programs and their run time in nanoseconds so far; they count only
-    /// while `kernel.bpf_stats_enabled` is 1.
+    /// Hits of its uprobes and the run time of their programs in nanoseconds so far; they count only
+    /// while `kernel.bpf_stats_enabled` is 1. The exits of threads, which come from the whole
+    /// machine, are not among them.
     pub(super) fn hits(&self) -> Result<(f64, f64)> {
         let folder = format!("/proc/{}/fdinfo", self.pid());
         let (mut hits, mut nanos) = (0.0, 0.0);
@@ -175,6 +180,9 @@ impl Agent {
                 line.trim().parse::<f64>().ok()
             };
             let (Some(count), Some(id)) = (field("run_cnt:"), field("prog_id:")) else { continue };
+            if field("prog_type:").is_none_or(|kind| (kind - PROG_TYPE_KPROBE).abs() > 0.5) {
+                continue;
+            }
             #[expect(clippy::cast_possible_truncation, reason = "ids of programs are 32 bits")]
             #[expect(clippy::cast_sign_loss, reason = "ids of programs are not negative")]
             if seen.insert(id as u64) {

@@ -30,7 +30,7 @@ pub(super) fn measure() -> Result<Vec<Row>> {
             sample(&mut load, &mut empty)?;
         }
         {
-            let agent = Agent::start(&[load.pid()], 600.0, None)?;
+            let agent = Agent::start(&[load.pid()], 600.0)?;
             sample(&mut load, &mut full)?;
             // A full ring makes a hit cheaper than it is.
             let lost = agent.lost();
@@ -38,6 +38,21 @@ pub(super) fn measure() -> Result<Vec<Row>> {
         }
     }
     Ok(rows(&[bare, again, empty, full]))
+}
+
+/// Nanoseconds that the kernel takes for a hit beside the program: a trap and its return.
+pub(super) fn trap() -> Result<f64> {
+    let mut load = Load::start()?;
+    let mut cost = |series: usize| -> Result<f64> {
+        let mut costs = Vec::new();
+        for _ in 0..series {
+            costs.push(load.tell(&format!("calls {CALLS}"))?.get("phase")?);
+        }
+        Ok(median(&costs))
+    };
+    let bare = cost(SERIES)?;
+    let _nothing = Tracer::start(&load::library(), "{ }")?;
+    Ok(cost(SERIES)? - bare)
 }
 
 fn empty() -> Series {

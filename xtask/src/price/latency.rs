@@ -20,11 +20,11 @@ const EVERY: Duration = Duration::from_millis(103);
 
 pub(super) fn measure() -> Result<Vec<Row>> {
     let mut load = Load::start()?;
-    let agent = Agent::start(&[load.pid()], STALL_S, None)?;
+    let agent = Agent::start(&[load.pid()], STALL_S)?;
     let deadline = delays(&mut load, &agent, "stall", STALL_S)?;
     drop((load, agent));
     let mut load = Load::start()?;
-    let agent = Agent::start(&[load.pid()], 600.0, None)?;
+    let agent = Agent::start(&[load.pid()], 600.0)?;
     let hard = delays(&mut load, &agent, "die", 0.0)?;
     let (p50, p99) = (quantile(&deadline, 50), quantile(&deadline, 99));
     let (hard50, hard99) = (quantile(&hard, 50), quantile(&hard, 99));

@@ -24,7 +24,7 @@ pub(super) fn measure() -> Result<Vec<Row>> {
 fn open_rooms() -> Result<Row> {
     let mut loads = [Load::start()?, Load::start()?];
     let pids = loads.each_ref().map(Load::pid);
-    let agent = Agent::start(&pids, 600.0, None)?;
+    let agent = Agent::start(&pids, 600.0)?;
     let before = agent.usage()?.mib;
     for (load, rooms) in loads.iter_mut().zip(ROOMS) {
         load.tell(&format!("hold {rooms}"))?;
@@ -47,7 +47,7 @@ fn idle() -> Result<Row> {
         loads.push(load);
     }
     let pids: Vec<u32> = loads.iter().map(Load::pid).collect();
-    let agent = Agent::start(&pids, 600.0, None)?;
+    let agent = Agent::start(&pids, 600.0)?;
     std::thread::sleep(SETTLE);
     let before = agent.usage()?;
     std::thread::sleep(WATCH);

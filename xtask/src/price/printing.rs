@@ -74,7 +74,7 @@ pub(super) fn measure() -> Result<Vec<Row>> {
     let mut load = Load::start()?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..SERIES {
-        let agent = Agent::start(&[load.pid()], 600.0, None)?;
+        let agent = Agent::start(&[load.pid()], 600.0)?;
         ours.push(per_event(&mut load, agent.pid())?);
         drop(agent);
         let tracer = Tracer::start(&load::library(), SCRIPT)?;

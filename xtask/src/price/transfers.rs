@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
-use super::Row;
 use super::agent::Agent;
 use super::sample::{change, median, noise};
+use super::{Row, calls};
 use crate::say;
 use crate::setup::venv_python;
 use crate::tree::root;
@@ -20,11 +20,9 @@ const SHAPES: [(u32, u32, u32, f64); 2] = [(32, 4096, 400, 1.0), (3840, 4096, 60
 const SERIES: usize = 7;
 /// Counts hits and their run time in kernel programs, at a cost of its own: for counting only.
 const STATS: &str = "/proc/sys/kernel/bpf_stats_enabled";
-/// What the kernel takes for a hit beside the program: a trap and its return. An empty uprobe on
-/// a `push` took 450 to 700 ns here.
-const TRAP_NS: f64 = 700.0;
-
 pub(super) fn measure() -> Result<Vec<Row>> {
+    let trap = calls::trap()?;
+    say::line(format_args!("  an empty uprobe takes {trap:.0} ns"));
     let mut decode = Side::start("pair/decode.py", "bench-decode")?;
     let mut poster = Side::start("price/transfers.py", "bench-poster")?;
     poster.tell(&json!({
@@ -39,24 +37,29 @@ pub(super) fn measure() -> Result<Vec<Row>> {
         });
         // Wires up, and fills caches.
         cpu(&mut poster, &run)?;
-        rows.extend(shape(&mut poster, &run, descriptors, goal)?);
+        rows.extend(shape(&mut poster, &run, (descriptors, goal), trap)?);
     }
     drop(decode.child.kill());
     Ok(rows)
 }
 
-fn shape(poster: &mut Side, run: &Value, descriptors: u32, goal: f64) -> Result<[Row; 2]> {
+fn shape(
+    poster: &mut Side,
+    run: &Value,
+    (descriptors, goal): (u32, f64),
+    trap: f64,
+) -> Result<[Row; 2]> {
     let (mut off, mut again, mut on) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..SERIES {
         off.push(cpu(poster, run)?);
         again.push(cpu(poster, run)?);
-        let agent = Agent::start(&[poster.pid()], 600.0, None)?;
+        let agent = Agent::start(&[poster.pid()], 600.0)?;
         on.push(cpu(poster, run)?);
         drop(agent);
     }
-    let agent = Agent::start(&[poster.pid()], 600.0, None)?;
+    let agent = Agent::start(&[poster.pid()], 600.0)?;
     let (hits, nanos) = counted(poster, run, &agent)?;
-    let cost = nanos + hits * TRAP_NS;
+    let cost = nanos + hits * trap;
     let base = median(&off);
     let share = cost / base.max(1.0) * 100.0;
     let (plus, noise) = (change(base, median(&on)), noise(&off, &again));
@@ -68,7 +71,7 @@ fn shape(poster: &mut Side, run: &Value, descriptors: u32, goal: f64) -> Result<
     ));
     Ok([
         Row::new(
-            format!("probe hits of one NIXL transfer of {descriptors} descriptors, 5 marks of the hook among them"),
+            format!("probe hits of one NIXL transfer of {descriptors} descriptors, 6 marks of the hook among them"),
             format!("{hits:.1}"),
         ),
         Row::new(
