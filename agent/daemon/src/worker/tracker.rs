@@ -193,12 +193,16 @@ impl Tracker {
     }
 
     /// Tells the counts of an open room where they have changed.
+    ///
+    /// A scan's moment is older than what it reads, by up to as long as the scan takes: no fact of a
+    /// room is told with a time before its append, which the ledger would then take as the last.
     fn recount(&mut self, view: &EntryView, at: Nanos, out: &mut Out<'_>) {
         let seq = Seq(view.seq.0);
-        let counts = counts(view, at);
         let Some(open) = self.open.get_mut(&seq) else {
             return;
         };
+        let at = at.max(open.appended_at);
+        let counts = counts(view, at);
         if open.counts != counts {
             open.counts = counts;
             self.tell(out, at, Fact::Entry(seq, counts));
@@ -227,17 +231,17 @@ impl Tracker {
             // the same.
             self.unnumbered += 1;
         }
-        let appended_at = self.open.get(&seq).map_or(Nanos::ZERO, |open| open.appended_at);
-        let at = Nanos(view.removed_at).max(appended_at).min(now);
+        let at = Nanos(view.removed_at).min(now);
         self.recount(view, at, out);
         self.numbers.insert(seq, view.removal);
         self.finish(seq, at, outcome(view.outcome), out);
     }
 
     fn finish(&mut self, seq: Seq, at: Nanos, outcome: Outcome, out: &mut Out<'_>) {
-        if self.open.remove(&seq).is_none() {
+        let Some(open) = self.open.remove(&seq) else {
             return;
-        }
+        };
+        let at = at.max(open.appended_at);
         if self.finished.len() >= FINISHED_MAX {
             self.finished.pop_first();
         }

@@ -132,6 +132,50 @@ fn a_mark_before_the_scan_and_a_scan_before_the_mark_tell_the_same_once() {
 }
 
 #[test]
+fn nothing_is_told_of_a_room_before_its_append_by_a_scan_whose_moment_is_older() {
+    // The scan's moment was taken at 640; it reads what happened up to 700, marks were read first.
+    for posted in [true, false] {
+        let mut bench = Bench::new(Removals::default());
+        let seq = bench.append(650, 7);
+        let mut events = bench.mark_append(651, seq, 7);
+        if posted {
+            bench.table().post(660, table::Seq(seq.0), 5);
+            events.extend(bench.told(|tracker, table, out| tracker.scan(table, Nanos(640), out)));
+        }
+        bench.remove(700, seq);
+        events.extend(bench.told(|tracker, table, out| tracker.scan(table, Nanos(640), out)));
+        // As the agent does before the ledger sees them.
+        events.sort_by_key(|event| event.at);
+        let told = words(&events);
+        let right: &[&str] = if posted {
+            &["650 append 7", "650 posted 5", "650 Success"]
+        } else {
+            &["650 append 7", "650 Success"]
+        };
+        assert_eq!(told, right);
+    }
+}
+
+#[test]
+fn a_room_whose_entry_was_used_again_ends_after_its_append() {
+    let mut bench = Bench::new(Removals::default());
+    let seq = bench.append(650, 7);
+    let mut events = bench.mark_append(651, seq, 7);
+    bench.remove(660, seq);
+    for turn in 0..4 {
+        // Each of the four entries is used again.
+        let next = bench.append(661 + turn, 8 + turn);
+        bench.remove(670 + turn, next);
+    }
+    let told = bench.told(|tracker, table, out| tracker.scan(table, Nanos(640), out));
+    events.extend(
+        told.into_iter().filter(|event| matches!(event.fact, Fact::Remove(it, _) if it == seq)),
+    );
+    events.sort_by_key(|event| event.at);
+    assert_eq!(words(&events), ["650 append 7", "650 Unknown"]);
+}
+
+#[test]
 fn a_room_that_came_and_went_without_a_mark_is_found_in_the_table() {
     let mut bench = Bench::new(Removals::default());
     let seq = bench.append(600, 7);
