@@ -3,8 +3,8 @@
 
 use std::hint::black_box;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use inflightd_core::fact::{Append, Handle, Outcome, Peer, Room, Seq, Tid, Worker};
+use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use inflightd_core::fact::{Append, Handle, Life, Meter, Outcome, Peer, Room, Seq, Tid, Worker};
 use inflightd_core::{Event, Fact, Ledger, Nanos, Policy};
 
 /// Open rooms per worker: a ledger bounds them at 16,384.
@@ -93,5 +93,73 @@ fn idle_tick(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, events, idle_tick);
+/// A reading of the connections to a peer that thousands of rooms have something open to.
+fn reading(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("reading");
+    for rooms in [1_000, 10_000, 100_000] {
+        let mut ledger = filled(rooms);
+        let mut n = 0;
+        group.bench_function(BenchmarkId::new("open_rooms", rooms), |bencher| {
+            bencher.iter(|| {
+                n += 1;
+                let meter = Meter {
+                    connections: 1,
+                    acked: n * 65_536,
+                    unread: Some(0),
+                    ..Meter::default()
+                };
+                observe(&mut ledger, 1_000_000_000 + n, 0, Fact::Wire(Peer(1), meter));
+            });
+        });
+    }
+    group.finish();
+}
+
+/// Whether a worker has suspects, where it has none and where it has.
+fn suspects(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("has_suspects");
+    for (name, at) in [("none", 2), ("all", 20)] {
+        for rooms in [1_000, 10_000] {
+            let mut ledger = filled(rooms);
+            ledger.tick(Nanos::from_secs(at));
+            group.bench_function(BenchmarkId::new(name, rooms), |bencher| {
+                bencher.iter(|| black_box(ledger.has_suspects(Worker(0))));
+            });
+        }
+    }
+    group.finish();
+}
+
+/// Judging rooms that wait behind one head, all due at once: what each of them costs.
+fn behind_one_head(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("due_behind_one_head");
+    for rooms in [1_000, 10_000] {
+        group.throughput(Throughput::Elements(rooms));
+        group.bench_function(BenchmarkId::new("rooms", rooms), |bencher| {
+            bencher.iter_batched_ref(|| queue(rooms), told, BatchSize::LargeInput);
+        });
+    }
+    group.finish();
+}
+
+fn queue(rooms: u64) -> Ledger {
+    let mut ledger = Ledger::new(Policy::DEFAULT);
+    for room in 0..=rooms {
+        observe(&mut ledger, room, 0, append(room << 6));
+    }
+    observe(&mut ledger, 0, 0, Fact::Serve(Tid(7), Seq(0)));
+    observe(&mut ledger, 0, 0, Fact::Post(Seq(0), 65_536));
+    observe(&mut ledger, 1, 0, Fact::Life(Peer(0), Life::Stopped));
+    while ledger.poll().is_some() {}
+    ledger
+}
+
+fn told(ledger: &mut Ledger) {
+    ledger.tick(Nanos::from_secs(31));
+    while let Some(output) = ledger.poll() {
+        black_box(output);
+    }
+}
+
+criterion_group!(benches, events, idle_tick, reading, suspects, behind_one_head);
 criterion_main!(benches);

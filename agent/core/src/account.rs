@@ -1,6 +1,5 @@
 //! One room's account, and the transfers posted for it.
 
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::fact::{Append, Counts, Handle, Peer, Phase, Room, Seq, Tid};
@@ -65,6 +64,16 @@ pub(crate) struct Standing {
     pub(crate) at: Nanos,
 }
 
+/// Cumulative counts of a room's marks.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marks {
+    pub(crate) posts: u64,
+    pub(crate) posted_bytes: u64,
+    pub(crate) dones: u64,
+    pub(crate) done_bytes: u64,
+    pub(crate) failures: u64,
+}
+
 /// One stay of one room in one worker's queue.
 #[expect(clippy::struct_excessive_bools, reason = "each says another thing about the room")]
 #[derive(Clone, Debug)]
@@ -87,11 +96,11 @@ pub(crate) struct Account {
     /// What the table and the marks say, whichever is further.
     pub(crate) counts: Counts,
     /// What the marks alone say.
-    pub(crate) marks: Counts,
+    pub(crate) marks: Marks,
     /// When the table was last read.
     pub(crate) read_at: Nanos,
     /// Handles posted for it that are not released yet.
-    pub(crate) handles: BTreeSet<Handle>,
+    pub(crate) handles: Vec<Handle>,
     /// Bytes in transfers that were seen posted, and seen complete.
     pub(crate) seen: Bytes,
     /// Of `counts.done_bytes` and `seen.completed`, what was credited to the peers.
@@ -137,9 +146,9 @@ impl Account {
             peers: append.peers.clone(),
             peers_whole: append.peers_whole,
             counts: Counts::default(),
-            marks: Counts::default(),
+            marks: Marks::default(),
             read_at: Nanos::ZERO,
-            handles: BTreeSet::new(),
+            handles: Vec::new(),
             seen: Bytes::default(),
             credited: 0,
             transfers_seen: 0,
@@ -181,6 +190,22 @@ impl Account {
             expected: self.expected,
             posted: self.counts.posted_bytes.max(self.seen.posted),
             completed: self.counts.done_bytes.max(self.seen.completed),
+        }
+    }
+
+    /// A transfer is posted for it. Most rooms have one or few at a time, and thousands of rooms may
+    /// be open: no more memory is taken than is needed.
+    pub(crate) fn hold(&mut self, handle: Handle) {
+        if self.handles.is_empty() {
+            self.handles.reserve_exact(1);
+        }
+        self.handles.push(handle);
+    }
+
+    /// A handle is released.
+    pub(crate) fn let_go(&mut self, handle: Handle) {
+        if let Some(index) = self.handles.iter().position(|held| *held == handle) {
+            self.handles.remove(index);
         }
     }
 

@@ -1,5 +1,6 @@
 //! One worker's book: its rooms, threads, transfers, peers and what is seen of it.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::cell::Cell;
 
@@ -13,12 +14,14 @@ use crate::time::Nanos;
 use crate::wire::PeerBook;
 
 mod case;
+mod node;
 mod peers;
 mod queue;
 mod transfers;
 mod unhooked;
 
 use crate::account::Transfer;
+use node::Node;
 pub(crate) use queue::Behind;
 use queue::{Captive, Freed};
 pub(crate) use transfers::Post;
@@ -55,7 +58,8 @@ pub(crate) struct Thread {
 #[derive(Clone, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "independent answers, each read by its name")]
 pub(crate) struct Book {
-    pub(crate) accounts: BTreeMap<Seq, Account>,
+    /// Open rooms. Boxed: a tree's nodes are half empty when its keys only grow.
+    pub(crate) accounts: BTreeMap<Seq, Box<Account>>,
     pub(crate) coverage: Coverage,
     pub(crate) beat: Nanos,
     /// When the whole table was last read.
@@ -87,6 +91,7 @@ pub(crate) struct Book {
     young: VecDeque<(Nanos, Seq)>,
     peers: BTreeMap<Peer, PeerBook>,
     unhooked_stays: Stays,
+    pub(crate) node: Node,
     /// No room has been without progress since before this moment, and the room that was last
     /// found to be a suspect: what [`Book::has_suspects`] need not look for again.
     stillest: Cell<Nanos>,
@@ -101,7 +106,8 @@ impl Book {
         let new = known.is_none();
         if new {
             let tier = self.unhooked_stays.tier_of(append.seq);
-            self.accounts.insert(append.seq, Account::new(at, seen_at, append, tier));
+            let account = Account::new(at, seen_at, append, tier);
+            self.accounts.insert(append.seq, Box::new(account));
             self.line.insert(append.seq);
             self.stillest.set(self.stillest.get().min(at));
         }
@@ -123,7 +129,7 @@ impl Book {
         if self.stillest.get().plus(policy.suspect) > now {
             return false;
         }
-        let last = self.suspect.get().and_then(|seq| self.accounts.get(&seq));
+        let last = self.suspect.get().and_then(|seq| self.account(seq));
         if last.is_some_and(suspect) {
             return true;
         }
@@ -134,6 +140,11 @@ impl Book {
             self.stillest.set(progress.min().unwrap_or(Nanos::MAX));
         }
         found.is_some()
+    }
+
+    /// An open room.
+    pub(crate) fn account(&self, seq: Seq) -> Option<&Account> {
+        self.accounts.get(&seq).map(AsRef::as_ref)
     }
 
     /// The room that has to go when one more comes in.
@@ -234,7 +245,7 @@ impl Book {
 
     /// Takes a room out.
     pub(crate) fn remove(&mut self, at: Nanos, seq: Seq) -> Option<Account> {
-        let account = self.accounts.remove(&seq)?;
+        let account = *self.accounts.remove(&seq)?;
         self.line.remove(&seq);
         for handle in &account.handles {
             // A transfer outlives its room until its handle is released; it is nobody's then.

@@ -93,6 +93,9 @@ pub struct Case<'a> {
     /// Whether the worker marks its queue. Otherwise the stay is a transfer's own, or what a
     /// notification names: nothing is known of its scheduler.
     pub hooked: bool,
+    /// Where none of the worker's rooms is seen and all of them are judged as one: how many its
+    /// engine counts in flight, the same number since when.
+    pub inflight: Option<(u64, Nanos)>,
     /// Until when others were before it: it has had its chance only since.
     pub waited_until: Option<Nanos>,
     /// The thread that works for it, and since when.

@@ -13,11 +13,12 @@ use crate::flush::Completed;
 use crate::judge;
 use crate::policy::Policy;
 use crate::time::Nanos;
-use crate::verdict::{Appended, Output, Tier};
+use crate::verdict::{Appended, ClearReason, Output, Tier};
 
 mod tell;
 
 mod agenda;
+mod node;
 
 /// Most workers at a time; facts of further ones are counted as misfits.
 pub const WORKERS_MAX: usize = 1024;
@@ -99,6 +100,7 @@ impl Ledger {
                 self.open_unhooked(event);
                 self.enter(event);
             }
+            Fact::Load(load) => self.load(event.at, event.worker, load),
             Fact::Lose(source, count) => {
                 let Some(book) = self.books.get_mut(&event.worker) else {
                     return;
@@ -167,8 +169,11 @@ impl Ledger {
             Fact::Life(peer, life) => return Self::life(book, at, peer, life),
             Fact::ThreadExit(tid) => return one(book.thread_exit(at, tid)),
             Fact::Told(seq, finding, cause) => {
-                if let Some(account) = book.accounts.get_mut(&seq) {
-                    account.standing = Some(Standing { finding, cause, at });
+                let standing = Some(Standing { finding, cause, at });
+                if seq == Seq::NODE {
+                    book.node.standing = standing;
+                } else if let Some(account) = book.accounts.get_mut(&seq) {
+                    account.standing = standing;
                     account.stalled = true;
                 }
             }
@@ -239,7 +244,11 @@ impl Ledger {
                 return;
             }
             self.agenda.pop_first();
-            self.examine(now, worker, seq);
+            if seq == Seq::NODE {
+                self.examine_node(now, worker);
+            } else {
+                self.examine(now, worker, seq);
+            }
         }
     }
 
@@ -250,7 +259,9 @@ impl Ledger {
         for seq in rooms.unwrap_or_default() {
             self.remove(at, worker, seq, Outcome::Unknown);
         }
+        self.clear_node(at, worker, ClearReason::Ended);
         if let Some(book) = self.books.remove(&worker) {
+            self.agenda.remove(&(book.node.due, worker, Seq::NODE));
             self.misfits += book.misfits;
         }
     }

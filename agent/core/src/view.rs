@@ -7,7 +7,7 @@ use crate::fact::{Peer, Phase, Room, Seq, Tid, Worker};
 use crate::ledger::Ledger;
 use crate::policy::Policy;
 use crate::time::Nanos;
-use crate::verdict::{self, Bytes, Cause, Finding};
+use crate::verdict::{self, Bytes, Cause, Finding, Tier};
 
 /// A verdict that was told and has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,10 @@ pub struct Standing {
 }
 
 impl Standing {
+    const fn of(standing: crate::account::Standing) -> Self {
+        Self { finding: standing.finding, cause: standing.cause, since: standing.at }
+    }
+
     /// Whether somebody was told at once.
     pub const fn is_alert(&self) -> bool {
         verdict::is_alert(self.finding, self.cause)
@@ -34,6 +38,8 @@ pub struct RoomView<'a> {
     pub seq: Seq,
     /// The engine's id.
     pub room: Room,
+    /// What identity it rests on: without the hook it may be a transfer's own stay.
+    pub tier: Tier,
     /// When it entered the queue.
     pub appended_at: Nanos,
     /// When a payload byte last moved; the append where none has.
@@ -53,22 +59,19 @@ pub struct RoomView<'a> {
 }
 
 impl<'a> RoomView<'a> {
-    fn of(account: &'a Account) -> Self {
+    fn of(book: &Book, account: &'a Account) -> Self {
         Self {
             seq: account.seq,
             room: account.room,
+            tier: account.tier,
             appended_at: account.appended_at,
-            last_progress: account.last_progress,
+            last_progress: book.progress_of(account),
             phase: account.counts.phase,
             bytes: account.bytes(),
             posts: account.posts(),
             peers: &account.peers,
             serving: account.serving,
-            standing: account.standing.as_ref().map(|standing| Standing {
-                finding: standing.finding,
-                cause: standing.cause,
-                since: standing.at,
-            }),
+            standing: account.standing.map(Standing::of),
         }
     }
 }
@@ -86,6 +89,16 @@ impl<'a> WorkerView<'a> {
         Some(self.book.beat).filter(|beat| *beat > Nanos::ZERO)
     }
 
+    /// Whether it marks its queue. Otherwise its rooms are its transfers.
+    pub const fn is_hooked(&self) -> bool {
+        !self.book.unhooked
+    }
+
+    /// The verdict that stands on the engine as a whole, tier `node`.
+    pub fn node(&self) -> Option<Standing> {
+        self.book.node.standing.map(Standing::of)
+    }
+
     /// What is seen of it.
     pub const fn coverage(&self) -> &'a Coverage {
         &self.book.coverage
@@ -93,7 +106,8 @@ impl<'a> WorkerView<'a> {
 
     /// Its open rooms by append sequence. A walk over all of them.
     pub fn rooms(&self) -> impl Iterator<Item = RoomView<'a>> + use<'a> {
-        self.book.accounts.values().map(RoomView::of)
+        let book = self.book;
+        book.accounts.values().map(move |account| RoomView::of(book, account))
     }
 
     /// Bytes of a room that have arrived as far as can be told, parts of transfers included: what

@@ -23,6 +23,7 @@ impl Book {
             first_post: account.first_post,
             last_completion: account.last_completion,
             hooked: !self.unhooked,
+            inflight: None,
             last_progress: self.progress_of(account),
             waited_until: if account.in_line {
                 self.freed.before(account.seq)

@@ -74,7 +74,7 @@ impl Book {
 
     fn rooms_with(&self, peer: Peer) -> impl Iterator<Item = &Account> + '_ {
         let rooms = self.peers.get(&peer).into_iter().flat_map(|book| &book.rooms);
-        rooms.filter_map(|seq| self.accounts.get(seq))
+        rooms.filter_map(|seq| self.account(*seq))
     }
 
     /// Whether the room has a transfer open to the peer, or may have one that was not seen.
@@ -88,7 +88,7 @@ impl Book {
         let Some(book) = self.peers.get(&peer) else {
             return false;
         };
-        let mut begun = book.begun.iter().filter_map(|seq| self.accounts.get(seq));
+        let mut begun = book.begun.iter().filter_map(|seq| self.account(*seq));
         !book.open.is_empty() || begun.any(|account| self.has_open(account, peer))
     }
 

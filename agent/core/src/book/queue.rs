@@ -177,11 +177,11 @@ impl Book {
     fn incident(&self, of: &Account) -> Option<(&Account, Candidate)> {
         let by = self.head(of)?;
         if by.open {
-            return Some((self.accounts.get(&by.seq)?, by));
+            return Some((self.account(by.seq)?, by));
         }
         // The thread is stuck with a room that has left: the first behind it stands for all.
         let rooms = self.line.range(by.seq..of.seq).take(LOOK_MAX);
-        let mut rooms = rooms.filter_map(|seq| self.accounts.get(seq));
+        let mut rooms = rooms.filter_map(|seq| self.account(*seq));
         let first = rooms.find(|account| self.head(account).is_some_and(|b| b.seq == by.seq));
         first.map(|account| (account, by))
     }
@@ -263,7 +263,7 @@ impl Book {
         if !heads && !first && self.held_by(of).is_none() {
             return behind;
         }
-        let later = self.line.range(of.seq..).filter_map(|seq| self.accounts.get(seq));
+        let later = self.line.range(of.seq..).filter_map(|seq| self.account(*seq));
         for account in later.filter(|account| account.seq != of.seq) {
             if self.incident(account).is_some_and(|(head, _)| head.seq == of.seq) {
                 behind.count += 1;

@@ -59,7 +59,7 @@ impl Book {
         let Some(account) = seq.and_then(|seq| self.accounts.get_mut(&seq)) else {
             return;
         };
-        account.handles.insert(handle);
+        account.hold(handle);
         account.transfers_seen += 1;
         account.seen.posted = account.seen.posted.saturating_add(bytes.unwrap_or(0));
         let first = account.first_post.is_none().then_some(account.seq);
@@ -94,7 +94,7 @@ impl Book {
             self.flushes.forget(request);
         }
         if let Some(account) = transfer.seq.and_then(|seq| self.accounts.get_mut(&seq)) {
-            account.handles.remove(&handle);
+            account.let_go(handle);
             if self.unhooked {
                 self.unhooked_stays.touch(account.seq);
             }
@@ -170,6 +170,9 @@ impl Book {
             return self.fail(handle, Failure { at, code });
         }
         if transfer.pending.len() < PENDING_MAX {
+            if transfer.pending.is_empty() {
+                transfer.pending.reserve_exact(1);
+            }
             transfer.pending.push(request);
         }
         let posted_at = transfer.posted_at;

@@ -59,6 +59,10 @@ impl Case<'_> {
 
     /// When something happened that does not pass by itself.
     pub(super) fn hard_at(&self) -> Option<Nanos> {
+        if self.inflight.is_some() {
+            // One of its peers may end while its rooms are others'.
+            return None;
+        }
         // What waits behind others has not met its peer yet, nor its failure.
         let peers = self.peers.iter().filter(|_| !self.is_queued());
         let gone = peers.filter_map(|peer| self.gone_at(peer)).min();

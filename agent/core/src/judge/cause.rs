@@ -281,6 +281,9 @@ fn posted(case: &Case<'_>) -> Evidence {
 
 /// What was posted and what arrived.
 pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
+    if let Some((count, since)) = case.inflight {
+        return vec![Evidence::of(Id::EngineInflight).amount(count).at(since)];
+    }
     if case.posts == 0 {
         return vec![Evidence::of(Id::NotPosted)];
     }

@@ -55,7 +55,7 @@ impl Ledger {
     }
 
     fn account(&mut self, worker: Worker, seq: Seq) -> Option<&mut Account> {
-        self.books.get_mut(&worker)?.accounts.get_mut(&seq)
+        self.books.get_mut(&worker)?.accounts.get_mut(&seq).map(AsMut::as_mut)
     }
 
     fn clear(&mut self, at: Nanos, worker: Worker, seq: Seq, why: ClearReason) {
@@ -124,7 +124,7 @@ fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
 
 /// Whether this was not told yet. That the name of a dead peer goes on is no news to a room that
 /// died with it, nor that its successor serves others to one that was sent to the old process.
-fn is_news(standing: Standing, found: &Found) -> bool {
+pub(super) fn is_news(standing: Standing, found: &Found) -> bool {
     let same = (standing.finding, standing.cause) == (found.finding, found.cause);
     let restarted = matches!(
         (standing.cause, found.cause),

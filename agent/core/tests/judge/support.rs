@@ -50,6 +50,7 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         last_completion: None,
         last_progress: ago(40),
         hooked: true,
+        inflight: None,
         waited_until: None,
         serving: None,
         served: false,

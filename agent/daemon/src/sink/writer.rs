@@ -77,6 +77,7 @@ impl Writer<'_> {
             id,
             severity: Some(if verdict.is_alert() { "alert" } else { "info" }),
             room: of_a_room.then_some(verdict.room.0),
+            seq: of_a_room.then_some(verdict.seq.0),
             finding: Some(verdict.finding.name()),
             cause: Some(Some(verdict.cause.name())),
             confidence: Some(f64::from(verdict.confidence) / 100.0),
@@ -96,6 +97,7 @@ impl Writer<'_> {
     }
 
     fn clear(&self, clear: &Clear) -> Line {
+        let of_a_room = clear.seq != Seq::NODE;
         let id = self
             .names
             .worker(clear.worker)
@@ -104,7 +106,8 @@ impl Writer<'_> {
             time: self.clock.wall(clear.at).to_string(),
             kind: "clear",
             id,
-            room: Some(clear.room.0),
+            room: of_a_room.then_some(clear.room.0),
+            seq: of_a_room.then_some(clear.seq.0),
             finding: Some(clear.finding.name()),
             cause: Some(Some(clear.cause.name())),
             why: Some(clear.why.name()),
