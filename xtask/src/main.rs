@@ -8,6 +8,7 @@ mod price;
 mod say;
 mod setup;
 mod shell;
+mod surroundings;
 mod tally;
 mod test;
 mod tree;
@@ -38,6 +39,8 @@ enum Task {
     Check,
     /// Load, faults and decodes that come and go beside one agent, and whether that grows
     Soak(cases::soak::Options),
+    /// A real Prometheus on the agent during a stall: every query of the dashboard, and the alert
+    Surroundings(surroundings::Options),
     /// Run fault cases and judge the agent's verdicts
     Cases(cases::Options),
 }
@@ -50,6 +53,7 @@ fn main() -> ExitCode {
         Task::Bench(options) => price::run(&options),
         Task::Check => check::run(),
         Task::Soak(options) => cases::soak::run(&options),
+        Task::Surroundings(options) => surroundings::run(&options),
         Task::Cases(options) => cases::run(&options),
     };
     match done {

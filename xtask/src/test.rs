@@ -8,6 +8,7 @@ use crate::clock::Moment;
 use crate::say;
 use crate::setup::{self, python};
 use crate::shell::Step;
+use crate::surroundings;
 use crate::tally::Tally;
 use crate::tree::{cargo, target};
 
@@ -41,11 +42,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut sum = Tally::default();
     let mut bad = Vec::new();
     let cases = |_: Step<'_>| fault_cases(options.all);
-    let stages: [Stage<'_>; 5] = [
+    let stages: [Stage<'_>; 6] = [
         ("workspace", &workspace),
         ("libinflight", &marker),
         ("models of the table", &models),
         ("python", &hook),
+        ("surroundings", &|_| Ok(surroundings::still())),
         ("cases", &cases),
     ];
     for (what, stage) in stages {

@@ -16,7 +16,8 @@ const BPF_LIBRARY: &str = "/usr/lib/rustlib/bpfel-unknown-none";
 /// What the eBPF tool chain needs on Debian.
 const BPF: [&str; 3] = ["rustc-web", "libstd-rust-web-dev-bpf", "llvm-22-dev"];
 /// What the tests need anywhere, as Debian calls it, with a program that shows it is there.
-const TOOLS: [(&str, &str); 3] = [("nftables", "nft"), ("iproute2", "ip"), ("gcc", "gcc")];
+const TOOLS: [(&str, &str); 4] =
+    [("nftables", "nft"), ("iproute2", "ip"), ("gcc", "gcc"), ("systemd", "systemd-analyze")];
 
 /// Install the packages that are missing.
 pub(crate) fn install() -> Result<()> {
@@ -104,6 +105,11 @@ fn installed(package: &str) -> bool {
 fn candidate(package: &str) -> bool {
     let output = Command::new("apt-cache").args(["show", "--no-all-versions", package]).output();
     output.is_ok_and(|output| output.status.success() && !output.stdout.is_empty())
+}
+
+/// Read apt's lists again where they do not know a package.
+pub(super) fn refresh_for(package: &str) -> Result<()> {
+    if candidate(package) { Ok(()) } else { refresh() }
 }
 
 fn refresh() -> Result<()> {

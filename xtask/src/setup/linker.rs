@@ -8,7 +8,8 @@ use super::apt::has_debian_bpf;
 use crate::clock::Moment;
 use crate::shell::{Step, version_of};
 
-const VERSION: &str = "0.13.0";
+/// The release of bpf-linker.
+pub(crate) const VERSION: &str = "0.13.0";
 /// Where Debian's LLVM 22 lies. bpf-linker's build and `llvm-sys` ask for it under different names.
 const LLVM: &str = "/usr/lib/llvm-22";
 

@@ -5,9 +5,12 @@
 
 mod apt;
 mod linker;
+mod prometheus;
 mod python;
 
 pub(crate) use apt::{BPF_RUSTC, has_debian_bpf};
+pub(crate) use linker::VERSION as BPF_LINKER;
+pub(crate) use prometheus::prometheus;
 pub(crate) use python::{python, venv_python};
 
 use anyhow::Result;
@@ -21,6 +24,7 @@ pub(crate) fn run() -> Result<()> {
     say::line("setup");
     apt::install()?;
     linker::install()?;
+    prometheus::install()?;
     python::install()?;
     let took = Moment::now().seconds_after(begun);
     say::line(format_args!("setup is complete … {took:.1} s"));

@@ -13,6 +13,9 @@ use crate::tree;
 /// What the hook's wheel is built from.
 const HOOK_SOURCES: [&str; 3] = ["hook/", "ebpf/abi/", "Cargo.toml"];
 
+/// The versions of what is installed.
+const PINS: [&str; 2] = ["xtask/pair/requirements.txt", "xtask/surroundings/requirements.txt"];
+
 /// The interpreter of the virtual environment.
 pub(crate) fn venv_python() -> PathBuf {
     tree::root().join(".venv/bin/python")
@@ -49,9 +52,11 @@ fn environment() -> Result<()> {
 
 /// The pinned parts, without what they would pull in: NIXL's CPU path needs neither torch nor CUDA.
 fn parts() -> Result<()> {
-    let pins = "xtask/pair/requirements.txt";
-    let wanted = std::fs::read_to_string(tree::root().join(pins))
-        .with_context(|| format!("reading {pins}"))?;
+    let mut wanted = String::new();
+    for pins in PINS {
+        wanted += &std::fs::read_to_string(tree::root().join(pins))
+            .with_context(|| format!("reading {pins}"))?;
+    }
     let stamp = tree::root().join(".venv/parts");
     let begun = Moment::now();
     if std::fs::read_to_string(&stamp).is_ok_and(|done| done == wanted) {
@@ -59,10 +64,11 @@ fn parts() -> Result<()> {
         return Ok(());
     }
     let step = Step {
-        what: "installing NIXL and numpy",
+        what: "installing NIXL, numpy, kubernetes-validate and what they need",
         fix: "the Python registry must be reachable; wheels exist for Python 3.11 to 3.13 on x86-64",
     };
-    step.run(&mut python(&["-m", "pip", "install", "--quiet", "--no-deps", "-r", pins]))?;
+    let mut install = python(&["-m", "pip", "install", "--quiet", "--no-deps"]);
+    step.run(install.args(PINS.iter().flat_map(|pins| ["-r", pins])))?;
     std::fs::write(&stamp, wanted).with_context(|| format!("writing {}", stamp.display()))
 }
 

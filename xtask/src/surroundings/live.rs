@@ -1,0 +1,163 @@
+//! `surroundings`: a real Prometheus scrapes the real agent while a transfer hangs.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use rustix::process::Signal;
+
+use super::dashboard::{Query, queries};
+use super::server::{Server, await_some, free_port};
+use super::worker::Duo;
+use crate::clock::Moment;
+use crate::say;
+use crate::tree::target;
+use crate::{cases, setup};
+
+/// Longest wait for the alert: the stall of 3 s, a scrape and an evaluation, on a loaded machine.
+const FIRES: Duration = Duration::from_mins(1);
+/// Longest wait for its end: the alert is kept for 30 s, so that it does not flap.
+const ENDS: Duration = Duration::from_mins(2);
+/// Rooms that end well before the decode is stopped.
+const HEALTHY: u64 = 10;
+/// Bytes of the room that hangs.
+const LARGE: u64 = 64 << 20;
+
+/// Options of `cargo xtask surroundings`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Check only what needs no agent, as `cargo xtask test` does
+    #[arg(long)]
+    still: bool,
+}
+
+/// Set up, build the agent, and go through a stall; an error where anything was not as it should.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    setup::run()?;
+    let tally = super::still();
+    if !options.still {
+        live()?;
+    }
+    if !tally.is_good() {
+        bail!("{} checks failed: see above", tally.failed);
+    }
+    Ok(())
+}
+
+fn live() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("the agent loads probes into the kernel\nfix: run as root");
+    }
+    cases::build_agent()?;
+    let directory = tempfile::tempdir().context("making a directory")?;
+    go(directory.path()).with_context(|| logs(directory.path()))
+}
+
+/// The last words of agent and server, for the error.
+fn logs(directory: &Path) -> String {
+    let tail = |name: &str| {
+        let text = std::fs::read_to_string(directory.join(name)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines.get(lines.len().saturating_sub(5)..).unwrap_or_default();
+        format!("{name}:\n{}\n", last.join("\n"))
+    };
+    [tail("agent.log"), tail("prometheus.log"), "what failed".to_owned()].concat()
+}
+
+fn go(directory: &Path) -> Result<()> {
+    let begun = Moment::now();
+    let mut duo = Duo::start(directory)?;
+    let port = free_port()?;
+    let address = format!("127.0.0.1:{port}");
+    let _agent = Agent::start(directory, &address, &duo.pids())?;
+    let server = Server::start(directory, &address)?;
+    tell(begun, "Prometheus scrapes the agent");
+    for _ in 0..HEALTHY {
+        duo.append(1 << 20)?;
+        duo.await_removal()?;
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    if let Some(found) = alerts(&server, "firing")?.first() {
+        bail!("an alert fires while all is well: {found}");
+    }
+    duo.signal(Signal::STOP)?;
+    duo.append(LARGE)?;
+    let frozen = await_some(FIRES, || {
+        let firing = alerts(&server, "firing")?;
+        Ok(firing.iter().any(|alert| alert == "InflightStall peer_frozen page").then_some(firing))
+    })?;
+    let firing = frozen.context("the stall alert does not fire")?;
+    tell(begun, &format!("firing: {}", firing.join(", ")));
+    if firing.len() != 1 {
+        bail!("one root, {} alerts", firing.len());
+    }
+    let asked = ask_all(&server)?;
+    tell(begun, &format!("{asked} queries of the dashboard, each with at least one series"));
+    duo.signal(Signal::CONT)?;
+    duo.await_removal()?;
+    let ended = await_some(ENDS, || Ok(alerts(&server, "firing")?.is_empty().then_some(())))?;
+    ended.context("the alert does not end though the room has")?;
+    tell(begun, "the room has ended, and the alert with it");
+    Ok(())
+}
+
+fn tell(begun: Moment, what: &str) {
+    let at = Moment::now().seconds_after(begun);
+    say::line(format_args!("  {at:5.1} s  {what}"));
+}
+
+/// Alerts in a state: name, cause and severity of each.
+fn alerts(server: &Server, state: &str) -> Result<Vec<String>> {
+    let found = server.ask(&format!("ALERTS{{alertstate=\"{state}\"}}"))?;
+    let text = |series: &serde_json::Value| {
+        let label = |name: &str| {
+            let label = series.pointer(&format!("/metric/{name}"));
+            label.and_then(serde_json::Value::as_str).unwrap_or("-").to_owned()
+        };
+        format!("{} {} {}", label("alertname"), label("cause"), label("severity"))
+    };
+    Ok(found.iter().map(text).collect())
+}
+
+/// Ask every query of the dashboard; how many there were.
+fn ask_all(server: &Server) -> Result<usize> {
+    let all = queries("20s")?;
+    let mut empty = Vec::new();
+    for Query { panel, expr, instant } in &all {
+        // A query that gives 0 where the metric is missing would hide that it is.
+        let bare = expr.trim_end_matches(" or vector(0)");
+        let found = if *instant { server.ask(bare)? } else { server.ask_over(bare)? };
+        if found.is_empty() {
+            empty.push(format!("  {panel}: {bare}"));
+        }
+    }
+    if !empty.is_empty() {
+        bail!("queries without a series:\n{}", empty.join("\n"));
+    }
+    Ok(all.len())
+}
+
+/// The agent as it is shipped, with short deadlines.
+struct Agent(Child);
+
+impl Agent {
+    fn start(directory: &Path, listen: &str, pids: &[u32]) -> Result<Self> {
+        let log = File::create(directory.join("agent.log")).context("making the agent's log")?;
+        let mut command = Command::new(target().join("release/inflightd"));
+        command.args(["run", "--json", "--suspect", "1", "--stall", "3", "--listen", listen]);
+        command.arg("--state-dir").arg(directory.join("state"));
+        command.args(pids.iter().flat_map(|pid| ["--pid".to_owned(), pid.to_string()]));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.spawn().context("starting the agent").map(Self)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
