@@ -6,7 +6,7 @@ use std::time::Duration;
 use inflightd_core::Nanos;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::agent::{Agent, Parts, Teller};
+use crate::agent::{Agent, Parts, Teller, TellerParts};
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -17,7 +17,7 @@ use crate::journal::Journal;
 use crate::probe::{Options, Probes, is_telling};
 use crate::proc::{self, Maps, Stat};
 use crate::reload::{note, reload};
-use crate::sink::{Form, Sink};
+use crate::sink::{Form, Outlet};
 use crate::table;
 use crate::tap::Tap;
 use crate::telemetry::Telemetry;
@@ -133,14 +133,22 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         .map_err(RunError::io("writing the capture"))?;
     let telemetry = Telemetry::start(config)?;
     let form = if args.json { Form::Json } else { Form::Text };
-    let sink = Sink::new(form, Box::new(io::stdout()));
+    let outlet = Outlet::new(Box::new(io::stdout()))
+        .map_err(RunError::io("starting the thread of lines"))?;
     Ok(Agent::new(Parts {
         boot,
         census: Census::new(device, pids),
         hits,
         policy: config.policy,
         clock,
-        teller: Teller::new(sink, journal, tap, telemetry),
+        teller: Teller::new(TellerParts {
+            form,
+            outlet,
+            output: config.output,
+            journal,
+            tap,
+            telemetry,
+        }),
     }))
 }
 

@@ -4,6 +4,7 @@
 
 mod census;
 mod gaze;
+mod limit;
 mod past;
 mod peers;
 mod records;
@@ -18,7 +19,7 @@ use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy, Reason, Sight, 
 use census::Workers;
 pub use census::chain;
 use peers::Peers;
-pub use teller::Teller;
+pub use teller::{After, Teller, TellerParts};
 
 use crate::clock::Clock;
 use crate::config::Config;
@@ -208,7 +209,8 @@ impl Agent {
 
     /// Ends: what is in the ring is still told.
     pub fn finish(mut self, now: Nanos) -> io::Result<()> {
-        self.drain(now)
+        self.drain(now)?;
+        self.teller.finish(&self.names, self.clock, now)
     }
 
     /// When the ledger wants to be ticked.
@@ -231,20 +233,20 @@ impl Agent {
             feed(&mut self.ledger, &tick);
             inputs.push(tick);
         }
+        self.teller.settle(&self.names, self.clock, now)?;
         if inputs.is_empty() {
             return Ok(());
         }
         self.teller.record(&mut self.names, &inputs);
         for output in said(&mut self.ledger) {
-            self.write(&output)?;
+            self.write(&output, now)?;
         }
         for watched in self.workers.values_mut() {
             if let Some(through) = watched.tracker.take_given_up() {
                 self.teller.give_up(watched.number, through);
             }
         }
-        self.take_leave(now);
-        Ok(())
+        self.take_leave(now)
     }
 
     fn found_at(&self, worker: Worker) -> Nanos {
@@ -253,14 +255,14 @@ impl Agent {
         watched.map_or(Nanos::ZERO, |watched| watched.tracker.found_at())
     }
 
-    fn write(&mut self, output: &Output) -> io::Result<()> {
+    fn write(&mut self, output: &Output, now: Nanos) -> io::Result<()> {
         let removal = match output {
             Output::Dwell(dwell) => self.removal_of(dwell.worker, dwell.seq),
             _ => 0,
         };
         self.glances.take(output);
         let writer = Writer { names: &self.names, clock: self.clock };
-        self.teller.write(output, writer, removal)?;
+        self.teller.write(output, writer, (removal, now))?;
         if let Output::Dwell(dwell) = output {
             self.names.remove_room(dwell.worker, dwell.seq);
         }
@@ -276,9 +278,10 @@ impl Agent {
     }
 
     /// Forgets the workers that have ended, now that their last lines are written.
-    fn take_leave(&mut self, now: Nanos) {
+    fn take_leave(&mut self, now: Nanos) -> io::Result<()> {
         for watched in std::mem::take(&mut self.ended) {
-            self.teller.end(watched.number, now);
+            let writer = Writer { names: &self.names, clock: self.clock };
+            self.teller.end(watched.number, writer, now)?;
             self.glances.end(watched.number);
             self.teller.instruments().end(watched.number);
             self.names.end_worker(watched.number, now);
@@ -287,5 +290,6 @@ impl Agent {
                 self.hits.forget(watched.pid);
             }
         }
+        Ok(())
     }
 }

@@ -7,29 +7,65 @@ use inflightd_core::fact::Worker;
 use inflightd_core::{Nanos, Output};
 
 use super::chain;
+use super::limit::{Fate, Limit, weight, whose};
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::identity::Identity;
-use crate::journal::{Gone, Journal, Past};
+use crate::journal::{Gone, Journal, Past, Telling};
 use crate::names::Names;
-use crate::sink::{Sink, Writer};
+use crate::sink::{Form, Line, Outlet, Sent, Weight, Writer};
 use crate::tap::Tap;
 use crate::telemetry::metrics::Instruments;
 use crate::telemetry::{Telemetry, Told};
 
+/// Most dropped lines that are left for the next life to tell.
+const UNTOLD_MAX: u64 = 10_000;
+
 /// Where lines and inputs go.
 #[derive(Debug)]
 pub struct Teller {
-    sink: Sink,
+    form: Form,
+    outlet: Outlet<After>,
+    limit: Limit,
     journal: Journal,
     tap: Option<Tap>,
     telemetry: Telemetry,
+    /// Lines that mattered and were dropped since one last went out.
+    dropped: u64,
+}
+
+/// What the journal notes once a line is written.
+#[derive(Debug)]
+pub enum After {
+    /// The line that was begun.
+    Told(Telling),
+    /// A worker has ended.
+    End(Worker, Nanos),
+}
+
+/// What a teller is made of.
+#[derive(Debug)]
+pub struct TellerParts {
+    /// The form of lines.
+    pub form: Form,
+    /// Where they go.
+    pub outlet: Outlet<After>,
+    /// Which of them, and how many.
+    pub output: config::Output,
+    /// What was told, across lives.
+    pub journal: Journal,
+    /// The capture, if there is to be one.
+    pub tap: Option<Tap>,
+    /// Where the rest goes.
+    pub telemetry: Telemetry,
 }
 
 impl Teller {
     /// A teller of lines, with a capture or without.
-    pub const fn new(sink: Sink, journal: Journal, tap: Option<Tap>, telemetry: Telemetry) -> Self {
-        Self { sink, journal, tap, telemetry }
+    pub fn new(parts: TellerParts) -> Self {
+        let TellerParts { form, outlet, output, journal, tap, telemetry } = parts;
+        let limit = Limit::new(output);
+        Self { form, outlet, limit, journal, tap, telemetry, dropped: 0 }
     }
 
     /// What is counted and measured.
@@ -42,7 +78,7 @@ impl Teller {
         &mut self,
         output: &Output,
         writer: Writer<'_>,
-        removal: u64,
+        (removal, now): (u64, Nanos),
     ) -> io::Result<()> {
         let telling = match output {
             Output::Dwell(dwell) => self.journal.dwell(dwell.worker, dwell.seq, removal),
@@ -54,12 +90,96 @@ impl Teller {
         line.maybe_repeated = telling.as_ref().is_some_and(|telling| telling.maybe_repeated);
         let Writer { names, clock } = writer;
         self.telemetry.tell(&Told { output, line: &line, names, clock });
-        self.sink.write(&line)?;
+        // A later life tells an append again anyway, so this need not wait for its line.
+        if let Output::Append(append) = output {
+            self.journal.appended(append);
+        }
+        let fate = self.limit.fate(output, now);
+        if fate == Fate::Goes {
+            return self.send(output, &line, telling, now);
+        }
+        self.telemetry.instruments().suppressed(u64::from(fate == Fate::Suppressed));
+        // Left out is told as well: no later life has to.
         if let Some(telling) = telling {
             self.journal.told(telling);
         }
-        if let Output::Append(append) = output {
-            self.journal.appended(append);
+        Ok(())
+    }
+
+    fn send(
+        &mut self,
+        output: &Output,
+        line: &Line,
+        telling: Option<Telling>,
+        now: Nanos,
+    ) -> io::Result<()> {
+        let weight = weight(output);
+        let text = self.form.render(line)?;
+        let Sent::Dropped(after) = self.outlet.send(text, weight, telling.map(After::Told))? else {
+            if weight == Weight::Heavy {
+                self.dropped = 0;
+            }
+            return Ok(());
+        };
+        self.telemetry.instruments().suppressed(1);
+        self.limit.leave_out(whose(output), now);
+        if weight == Weight::Heavy {
+            if self.dropped == 0 {
+                tracing::error!(
+                    "nobody reads standard output: verdicts are dropped there, and counted; \
+                     read it, or set `output.lines = \"none\"`"
+                );
+            }
+            self.dropped += 1;
+        }
+        // What matters is left for the next life to tell, as far as the journal should grow.
+        if let Some(after) = after
+            && (weight == Weight::Healthy || self.dropped > UNTOLD_MAX)
+        {
+            self.note(after);
+        }
+        Ok(())
+    }
+
+    /// Notes what has been written, and sums up what was left out. Call it often.
+    pub(super) fn settle(&mut self, names: &Names, clock: Clock, now: Nanos) -> io::Result<()> {
+        for after in self.outlet.done()? {
+            self.note(after);
+        }
+        let sums = self.limit.due(now);
+        self.sum_up(&sums, Writer { names, clock }, now)
+    }
+
+    fn sum_up(
+        &mut self,
+        sums: &[(Worker, u64, Nanos)],
+        writer: Writer<'_>,
+        now: Nanos,
+    ) -> io::Result<()> {
+        for (worker, lines, since) in sums {
+            let line = writer.suppressed(*worker, *lines, *since, now);
+            self.outlet.send(self.form.render(&line)?, Weight::Heavy, None)?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, after: After) {
+        match after {
+            After::Told(telling) => self.journal.told(telling),
+            After::End(worker, at) => self.journal.end(worker, at),
+        }
+    }
+
+    /// Ends: everything that waits is written, unless nobody reads.
+    pub(super) fn finish(&mut self, names: &Names, clock: Clock, now: Nanos) -> io::Result<()> {
+        let sums = self.limit.all();
+        self.sum_up(&sums, Writer { names, clock }, now)?;
+        let (done, left) = self.outlet.finish()?;
+        for after in done {
+            self.note(after);
+        }
+        if left > 0 {
+            tracing::warn!(lines = left, "nobody read standard output: the next life tells them");
         }
         Ok(())
     }
@@ -82,6 +202,7 @@ impl Teller {
 
     /// Another configuration is in force.
     pub(super) fn reconfigure(&mut self, config: &Config) {
+        self.limit.set(config.output);
         self.on_tap(|tap| tap.policy(&config.policy));
         if let Err(error) = self.telemetry.reload(config) {
             tracing::error!("OTLP export goes on by the old settings: {}", chain(&error));
@@ -116,8 +237,11 @@ impl Teller {
     }
 
     /// A worker has ended.
-    pub(super) fn end(&mut self, worker: Worker, at: Nanos) {
-        self.journal.end(worker, at);
+    pub(super) fn end(&mut self, worker: Worker, writer: Writer<'_>, now: Nanos) -> io::Result<()> {
+        let sum = self.limit.end(worker);
+        self.sum_up(sum.as_slice(), writer, now)?;
+        self.outlet.then(After::End(worker, now));
+        Ok(())
     }
 
     /// Workers that ended in earlier lives.

@@ -9,7 +9,7 @@ mod entry;
 mod lock;
 mod state;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -59,6 +59,8 @@ pub struct Journal {
     state: State,
     numbers: BTreeMap<Worker, Number>,
     next: Number,
+    /// Lines that an earlier life may have written.
+    inherited: BTreeSet<Act>,
     failed: bool,
     _lock: Lock,
 }
@@ -78,6 +80,7 @@ impl Journal {
         }
         let (file, size) =
             write_anew(&path, &state).map_err(|source| failed("writing", &path, source))?;
+        let inherited = state.pending.clone();
         let next = state.workers.keys().next_back().map_or(0, |last| last + 1);
         Ok(Self {
             path,
@@ -87,6 +90,7 @@ impl Journal {
             state,
             numbers: BTreeMap::new(),
             next,
+            inherited,
             failed: false,
             _lock: lock,
         })
@@ -170,8 +174,8 @@ impl Journal {
     }
 
     fn begin(&mut self, act: Act) -> Telling {
-        let maybe_repeated = self.state.pending.contains(&act);
-        if !maybe_repeated {
+        let maybe_repeated = self.inherited.remove(&act);
+        if !self.state.pending.contains(&act) {
             self.note(&Entry::Will(act.clone()));
         }
         Telling { act, maybe_repeated }

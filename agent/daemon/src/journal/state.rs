@@ -140,7 +140,8 @@ impl State {
             }
             Act::Verdict { seq, finding, cause, .. } => {
                 let told = Finding::from_name(finding).zip(Cause::from_name(cause));
-                if let Some(told) = told {
+                // Its room may have left meanwhile: lines are written later than they are begun.
+                if let Some(told) = told.filter(|_| past.open.contains_key(&Seq(*seq))) {
                     past.standing.insert(Seq(*seq), told);
                 }
             }

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub struct Line {
     /// RFC 3339, UTC, nanoseconds.
     pub time: String,
-    /// `append`, `verdict`, `clear`, `dwell`, `coverage` or `loss`.
+    /// `append`, `verdict`, `clear`, `dwell`, `coverage`, `loss` or `suppressed`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// Stable across restarts of the agent: the same event has the same id.
@@ -96,6 +96,12 @@ pub struct Line {
     /// How many.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lost: Option<u64>,
+    /// How many lines about healthy rooms were left out; since when is `since`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lines: Option<u64>,
+    /// When that began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]

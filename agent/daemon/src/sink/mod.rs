@@ -1,6 +1,7 @@
 //! Where the agent's lines go.
 
 mod line;
+mod outlet;
 mod text;
 mod words;
 mod writer;
@@ -10,6 +11,7 @@ use std::io::{self, Write};
 pub use line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
 };
+pub use outlet::{Outlet, Sent, Weight};
 pub use writer::{Writer, outcome};
 
 /// A line as people read it, without a line feed.
@@ -26,7 +28,20 @@ pub enum Form {
     Text,
 }
 
-/// Writes lines to a stream, each flushed, so that a stalled room shows while it stalls.
+impl Form {
+    /// A line in this form, its line feed included.
+    pub fn render(self, line: &Line) -> io::Result<String> {
+        let mut text = match self {
+            Self::Json => serde_json::to_string(line)?,
+            Self::Text => text::render(line),
+        };
+        text.push('\n');
+        Ok(text)
+    }
+}
+
+/// Writes lines to a stream, each flushed. It waits for whoever reads them; the agent, which must
+/// not, has an [`Outlet`].
 pub struct Sink {
     form: Form,
     to: Box<dyn Write>,
@@ -46,11 +61,7 @@ impl Sink {
 
     /// Writes one line, whole, in one call.
     pub fn write(&mut self, line: &Line) -> io::Result<()> {
-        let mut text = match self.form {
-            Form::Json => serde_json::to_string(line)?,
-            Form::Text => text::render(line),
-        };
-        text.push('\n');
+        let text = self.form.render(line)?;
         self.to.write_all(text.as_bytes())?;
         self.to.flush()
     }

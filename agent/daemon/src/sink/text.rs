@@ -19,6 +19,7 @@ pub(super) fn render(line: &Line) -> String {
         "clear" => clear(line),
         "dwell" => dwell(line),
         "coverage" => coverage(line),
+        "suppressed" => suppressed(line),
         _ => loss(line),
     };
     text.push_str(&rest);
@@ -93,6 +94,12 @@ fn coverage(line: &Line) -> String {
     };
     let unseen = if unseen.is_empty() { String::new() } else { format!("; {}", unseen.join(", ")) };
     format!("{}  {seen}{unseen}", worker(line))
+}
+
+fn suppressed(line: &Line) -> String {
+    let lines = words::counted(line.lines.unwrap_or(0), "line");
+    let since = words::time_of_day(line.since.as_deref().unwrap_or_default());
+    format!("{}  {lines} about healthy rooms left out since {since}", worker(line))
 }
 
 fn loss(line: &Line) -> String {
@@ -226,6 +233,16 @@ mod tests {
         assert!(text.contains("; 40 rooms wait behind it: 1, 2, 3, 4, 5, 6, 7, 8, …"), "{text}");
         let one = Line { behind: Some(vec![9]), behind_count: Some(1), ..line("verdict") };
         assert!(render(&one).contains("; 1 room waits behind it: 9  rid"), "{}", render(&one));
+    }
+
+    #[test]
+    fn what_was_left_out_is_said() {
+        let since = Some("2026-01-01T19:47:42.000000000Z".to_owned());
+        let text = render(&Line { lines: Some(7), since, ..line("suppressed") });
+        assert!(
+            text.ends_with("7 lines about healthy rooms left out since 19:47:42.000"),
+            "{text}"
+        );
     }
 
     #[test]

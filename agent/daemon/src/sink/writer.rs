@@ -2,7 +2,7 @@
 
 use inflightd_core::fact::{Outcome, Peer, Seq, Worker};
 use inflightd_core::verdict::{Appended, Bytes, Clear, Dwell, Tier, Verdict};
-use inflightd_core::{Coverage, Evidence, Output, Sight};
+use inflightd_core::{Coverage, Evidence, Nanos, Output, Sight};
 
 use super::line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
@@ -43,6 +43,18 @@ impl Writer<'_> {
                 lost: Some(*lost),
                 ..Line::default()
             },
+        }
+    }
+
+    /// The line that sums up those left out of a worker.
+    pub fn suppressed(&self, worker: Worker, lines: u64, since: Nanos, now: Nanos) -> Line {
+        Line {
+            time: self.clock.wall(now).to_string(),
+            kind: "suppressed",
+            worker: self.worker(worker),
+            lines: Some(lines),
+            since: Some(self.clock.wall(since).to_string()),
+            ..Line::default()
         }
     }
 
