@@ -29,7 +29,7 @@ struct Arguments {
 enum Task {
     /// Install whatever is missing: eBPF tool chain, system packages, Python parts
     Setup,
-    /// Set up, build, run every fault case on a real NIXL pair and show each verdict as it comes
+    /// Set up, build, run faults of every kind on a real NIXL pair and show each verdict as it comes
     Demo,
     /// Set up and run every test
     Test(test::Options),

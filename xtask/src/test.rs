@@ -13,7 +13,7 @@ use crate::tally::Tally;
 use crate::tree::{cargo, target};
 
 /// The cases that a plain test run takes: one for each kind of finding, and the healthy pair.
-const SHORT: [&str; 7] = [
+const SHORT: [&str; 9] = [
     "healthy",
     "never_posted",
     "frozen_before_wired",
@@ -21,6 +21,8 @@ const SHORT: [&str; 7] = [
     "killed_handled",
     "killed_dropped",
     "lost_notice",
+    "queued_behind_frozen",
+    "partition",
 ];
 
 /// Options of `cargo xtask test`.

@@ -27,7 +27,7 @@ const ROUND: &str = "xtask/cases/soak/round.toml";
 /// Time from one sample to the next.
 const EVERY: Duration = Duration::from_secs(30);
 /// A room that ended earlier than this has been told of, or never will be.
-const SETTLED: Duration = Duration::from_secs(3);
+const SETTLED: Duration = Duration::from_secs(10);
 
 /// Options of `cargo xtask soak`.
 #[derive(Args)]
