@@ -139,6 +139,17 @@ fn behind_one_head(criterion: &mut Criterion) {
             bencher.iter_batched_ref(|| queue(rooms), told, BatchSize::LargeInput);
         });
     }
+    for rooms in [1_000, 10_000] {
+        let mut ledger = queue(rooms);
+        told(&mut ledger);
+        let mut at = Nanos::from_secs(31);
+        group.bench_function(BenchmarkId::new("looked_at_again", rooms), |bencher| {
+            bencher.iter(|| {
+                at = at.plus(Nanos::from_millis(1_001));
+                ledger.tick(at);
+            });
+        });
+    }
     group.finish();
 }
 

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{Story, Way, alerts, any_story, drive, events, healthy_story};
 use inflightd_capture::{Input, parse_input, write_input};
 use inflightd_core::coverage::{Reason, Sight, Source};
-use inflightd_core::fact::Seq;
-use inflightd_core::verdict::Verdict;
+use inflightd_core::fact::{Outcome, Seq};
+use inflightd_core::verdict::{Tier, Verdict};
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy};
 use proptest::prelude::*;
 
@@ -68,6 +68,20 @@ fn sharded(mut stories: Vec<Story>, shards: u32, stuck: &[bool]) -> Vec<Story> {
         *free = taken_at.and_then(|at| Some(at + story.lasts? + 2));
     }
     stories
+}
+
+/// What is left of a script where the worker marks no queue.
+fn unhooked(script: &[Event]) -> Vec<Event> {
+    let seen = |event: &&Event| {
+        let Event { fact, .. } = event;
+        matches!(fact, Fact::Found | Fact::Cover(..) | Fact::Life(..) | Fact::Wire(..))
+            || matches!(fact, Fact::XferPost { .. } | Fact::XferRet(..) | Fact::XferRelease(..))
+            || matches!(fact, Fact::Flush { .. } | Fact::FlushDone(..))
+    };
+    let mut kept: Vec<Event> = script.iter().filter(seen).cloned().collect();
+    let first = kept.first().cloned().map(|found| Event { fact: Fact::Unhooked, ..found });
+    kept.splice(1..1, first);
+    kept
 }
 
 /// The verdicts that stand at the end.
@@ -203,6 +217,21 @@ proptest! {
         story.post_after = posted.then_some(story.post_after.unwrap_or(5));
         let (_, outputs) = drive(&bare(&events(&[story])), &[]);
         prop_assert_eq!(alerts(&outputs).len(), 1, "{:#?}", outputs);
+    }
+
+    /// Without the hook each transfer is a stay of its own, and a healthy one ends well.
+    #[test]
+    fn without_the_hook_transfers_are_told(
+        stories in prop::collection::vec(healthy_story(), 1..8),
+    ) {
+        let (ledger, outputs) = drive(&unhooked(&bare(&events(&stories))), &[]);
+        prop_assert!(alerts(&outputs).is_empty(), "{:#?}", alerts(&outputs));
+        let well = |output: &&Output| {
+            matches!(output, Output::Dwell(dwell)
+                if dwell.outcome == Outcome::Success && dwell.tier == Tier::Transfer)
+        };
+        prop_assert_eq!(outputs.iter().filter(well).count(), stories.len(), "{:#?}", outputs);
+        prop_assert_eq!(ledger.open_rooms(), 0);
     }
 
     /// Facts without sense break nothing, and what is kept of them is bounded.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use super::{Book, THREADS_MAX};
 use crate::account::Account;
-use crate::fact::{Peer, Room, Seq, Tid};
+use crate::fact::{Peer, Phase, Room, Seq, Tid};
 use crate::judge::Ahead;
 use crate::time::Nanos;
 use crate::verdict::BEHIND_MAX;
@@ -184,6 +184,14 @@ impl Book {
         let mut rooms = rooms.filter_map(|seq| self.account(*seq));
         let first = rooms.find(|account| self.head(account).is_some_and(|b| b.seq == by.seq));
         first.map(|account| (account, by))
+    }
+
+    /// Whether a room that was told at `since` to wait behind others still does, as far as that can
+    /// be told cheaply: thousands may wait behind one head.
+    pub(crate) fn still_waits(&self, of: &Account, since: Nanos) -> bool {
+        let same = self.freed.before(of.seq).is_none_or(|at| at <= since);
+        let parked = of.counts.phase == Phase::Parked;
+        of.in_line && !parked && same && self.incident(of).is_some()
     }
 
     /// The thread that is stuck with a room that has left the queue, where it holds up this one

@@ -16,6 +16,12 @@ impl Ledger {
         let Some(account) = book.accounts.get(&seq) else {
             return;
         };
+        let queued = |standing: &Standing| standing.cause == Cause::QueuedBehind;
+        let told = account.standing.as_ref().filter(|standing| queued(standing));
+        if told.is_some_and(|standing| book.still_waits(account, standing.at)) {
+            self.schedule(worker, seq, now.plus(judge::LOOK_AT_TOLD));
+            return;
+        }
         let policy = self.policy.of_room(account.patient);
         if let Some(outcome) = book.outlived(account, &policy, now) {
             self.remove(now, worker, seq, outcome);
