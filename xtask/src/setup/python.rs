@@ -64,7 +64,7 @@ fn parts() -> Result<()> {
         return Ok(());
     }
     let step = Step {
-        what: "installing NIXL, numpy, kubernetes-validate and what they need",
+        what: "installing NIXL, numpy, the OTLP stubs, kubernetes-validate and what they need",
         fix: "the Python registry must be reachable; wheels exist for Python 3.11 to 3.13 on x86-64",
     };
     let mut install = python(&["-m", "pip", "install", "--quiet", "--no-deps"]);

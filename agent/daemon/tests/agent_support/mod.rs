@@ -169,6 +169,11 @@ impl Agent {
         Self { child, lines, reader: Some(reader) }
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Lines about a process until now, of one type.
     pub(crate) fn lines(&self, pid: u32, kind: &str) -> Vec<Value> {
         of(&self.lines.lock().unwrap(), pid, kind)

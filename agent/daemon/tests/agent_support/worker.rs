@@ -66,7 +66,8 @@ pub(crate) fn main() {
     };
     match kind.as_str() {
         "churn" => churn(),
-        "stay" => stay(),
+        "stay" => stay(3),
+        "crowd" => stay(60),
         "peer" => {
             let table = Table::create(sealed(), SMALL).unwrap();
             write_header_as(&table, std::process::id(), Role::Decode, b"nobody");
@@ -135,15 +136,19 @@ fn scribbler() {
     });
 }
 
+/// What the engine of room 0 hands on.
+pub(crate) const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
 fn new(room: u64) -> NewEntry<'static> {
-    NewEntry { room, expected: 100, rid: b"rid", traceparent: b"", peers: &[(1, b"nobody")] }
+    let traceparent = if room == 0 { TRACEPARENT.as_bytes() } else { b"" };
+    NewEntry { room, expected: 100, rid: b"rid", traceparent, peers: &[(1, b"nobody")] }
 }
 
-/// Three rooms that stay.
-fn stay() {
+/// So many rooms that stay.
+fn stay(rooms: u64) {
     let table = Table::create(sealed(), SMALL).unwrap();
     write_header(&table, std::process::id());
-    let seqs: Vec<Seq> = (0..3).map(|room| table.append(now(), &new(room))).collect();
+    let seqs: Vec<Seq> = (0..rooms).map(|room| table.append(now(), &new(room))).collect();
     // A worker that never marks a post shows nothing by not marking one.
     table.post(now(), seqs[0], 1);
     say("ready");

@@ -52,6 +52,9 @@ struct Tls {
 impl<'a> Ingredients<'a> {
     /// Reads the files.
     pub(super) fn read(config: &'a Otlp) -> Result<Self, OtlpError> {
+        // The HTTP client wants this choice to be made, for plain HTTP too; a second one changes
+        // nothing.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let headers = match &config.headers_file {
             None => Vec::new(),
             Some(path) => read_headers(path).map_err(|text| {
@@ -126,20 +129,14 @@ impl<'a> Ingredients<'a> {
     }
 
     fn http_client(&self) -> Result<reqwest::Client, OtlpError> {
-        let mut builder = reqwest::Client::builder()
+        let builder = reqwest::Client::builder()
             .timeout(self.config.timeout)
             .redirect(reqwest::redirect::Policy::none());
-        if let Some(tls) = &self.tls {
-            let roots = reqwest::Certificate::from_pem_bundle(&tls.roots)
-                .map_err(|error| OtlpError::new("ca_file", chain(&error)))?;
-            builder = builder.tls_certs_only(roots);
-            if let Some((cert, key)) = &tls.identity {
-                let pem = [key.as_slice(), b"\n", cert.as_slice()].concat();
-                let identity = reqwest::Identity::from_pem(&pem)
-                    .map_err(|error| OtlpError::new("cert_file", chain(&error)))?;
-                builder = builder.identity(identity);
-            }
-        }
+        let builder = match &self.tls {
+            Some(tls) => tls.of_client(builder)?,
+            // Else the client would look for the system's roots, and fail where there are none.
+            None => builder.tls_certs_only([]),
+        };
         builder.build().map_err(|error| OtlpError::new("endpoint", chain(&error)))
     }
 
@@ -160,8 +157,6 @@ impl<'a> Ingredients<'a> {
 
 impl Tls {
     fn read(config: &Otlp) -> Result<Self, OtlpError> {
-        // Some process-wide choice must be made; a second one changes nothing.
-        drop(rustls::crypto::ring::default_provider().install_default());
         let roots = match &config.ca_file {
             Some(path) => certificates("ca_file", path)?,
             None => system_roots()?,
@@ -171,6 +166,24 @@ impl Tls {
             Some((cert, key)) => Some((certificates("cert_file", cert)?, key_of(key)?)),
         };
         Ok(Self { roots, identity })
+    }
+}
+
+impl Tls {
+    fn of_client(
+        &self,
+        builder: reqwest::ClientBuilder,
+    ) -> Result<reqwest::ClientBuilder, OtlpError> {
+        let roots = reqwest::Certificate::from_pem_bundle(&self.roots)
+            .map_err(|error| OtlpError::new("ca_file", chain(&error)))?;
+        let builder = builder.tls_certs_only(roots);
+        let Some((cert, key)) = &self.identity else {
+            return Ok(builder);
+        };
+        let pem = [key.as_slice(), b"\n", cert.as_slice()].concat();
+        let identity = reqwest::Identity::from_pem(&pem)
+            .map_err(|error| OtlpError::new("cert_file", chain(&error)))?;
+        Ok(builder.identity(identity))
     }
 }
 
