@@ -229,7 +229,8 @@ const fn reason(gap: &Gap) -> Reason {
         Gap::Return(_) => Reason::UnknownBuild,
         Gap::Refused(_, Refusal::Unreadable) => Reason::ReadFailed,
         Gap::Refused(..) => Reason::UnsafeOpcode,
-        Gap::Attach { .. } => Reason::KernelLacks,
+        Gap::Attach { denied: true, .. } => Reason::NotPermitted,
+        Gap::Attach { denied: false, .. } => Reason::KernelLacks,
     }
 }
 

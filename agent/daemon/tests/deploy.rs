@@ -17,12 +17,15 @@ use std::process::Command;
 
 use agent_support::{Agent, inflightd, of, sight, turn, within_a_minute};
 use deploy_support::systemd::Manager;
-use deploy_support::{apart, capabilities, config_map, file};
+use deploy_support::{apart, capabilities, config_map, file, text};
 use rustix::process::Signal;
 use serde_json::Value;
 
 /// Sources that the worker of these tests can have.
 const SOURCES: [&str; 5] = ["table", "marks", "connections", "peers", "exits"];
+
+/// Short deadlines, no port.
+const QUICK: &str = "[deadlines]\nsuspect = 0.5\nstall = 1\n[http]\nlisten = \"off\"\n";
 
 /// Not a test of its own: what a worker with a table of its own would start.
 #[test]
@@ -101,8 +104,7 @@ fn without_any_one_of_the_capabilities_something_is_lost_and_named() {
 fn the_unit_runs_in_systemd_and_its_sandbox_hides_nothing_that_is_needed() {
     let _turn = turn();
     let (worker, peer) = apart();
-    let config = "[deadlines]\nsuspect = 0.5\nstall = 1\n[http]\nlisten = \"off\"\n";
-    let manager = Manager::start(config, &[worker.pid(), peer]);
+    let manager = Manager::start(QUICK, &[worker.pid(), peer]);
     let (good, said) = manager.systemctl(&["start", "inflightd"]);
     assert!(good, "{said}{}", manager.log());
     let told = within_a_minute(|| {
@@ -119,13 +121,32 @@ fn the_unit_runs_in_systemd_and_its_sandbox_hides_nothing_that_is_needed() {
     assert!(manager.path("/run/inflightd").exists());
     let firm = |line: &&Value| line["type"] == "verdict" && line["maybe_repeated"] != true;
     let told = manager.lines().iter().filter(firm).count();
+    let covered = of(&manager.lines(), worker.pid(), "coverage").len();
     assert!(manager.systemctl(&["start", "inflightd"]).0);
     let again = within_a_minute(|| {
-        (of(&manager.lines(), worker.pid(), "coverage").len() > 1).then_some(())
+        (of(&manager.lines(), worker.pid(), "coverage").len() > covered).then_some(())
     });
     assert!(again.is_some(), "{}", manager.log());
     let lines = manager.lines();
     assert_eq!(lines.iter().filter(firm).count(), told, "{lines:#?}");
+}
+
+#[test]
+fn a_filter_of_system_calls_that_forbids_probes_is_told_as_a_missing_right() {
+    let _turn = turn();
+    let (worker, peer) = apart();
+    let unit = text("systemd/inflightd.service");
+    let strict = unit.replace(" perf_event_open ", " ");
+    assert_ne!(strict, unit);
+    let manager = Manager::start_unit(&strict, QUICK, &[worker.pid(), peer]);
+    let (good, said) = manager.systemctl(&["start", "inflightd"]);
+    assert!(good, "{said}{}", manager.log());
+    let blind = ("blind".to_owned(), Some("not_permitted".to_owned()));
+    let seen = within_a_minute(|| {
+        let coverage = of(&manager.lines(), worker.pid(), "coverage");
+        coverage.iter().any(|line| sight(line, "marks") == blind).then_some(())
+    });
+    assert!(seen.is_some(), "{:#?}{}", manager.lines(), manager.log());
 }
 
 /// The sandbox is really on: the capabilities are the unit's, and the root is read-only to it.

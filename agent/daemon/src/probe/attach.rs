@@ -20,7 +20,7 @@ use inflightd_core::Nanos;
 use super::{
     elf::Depth,
     library::{ObjectKey, Place},
-    load::{ExitSource, uprobe},
+    load::{ExitSource, errno, uprobe},
     objects::{Found, Object, Part, Process, mapped},
     plan::{Gap, Point},
     reap::Reaper,
@@ -211,7 +211,9 @@ impl Probes {
                 Ok(link) => links.push(link),
                 Err(error) => {
                     self.reaper.close(links);
-                    return Err(Gap::Attach { point: point.program, reason: chain(&error) });
+                    let denied = matches!(errno(&error), Some(libc::EPERM | libc::EACCES));
+                    let reason = chain(&error);
+                    return Err(Gap::Attach { point: point.program, reason, denied });
                 }
             }
         }

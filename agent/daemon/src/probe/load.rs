@@ -218,7 +218,7 @@ pub(crate) fn uprobe<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut UProb
 }
 
 /// The system call's error at the bottom of a chain of errors.
-fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
+pub(crate) fn errno(error: &(dyn Error + 'static)) -> Option<i32> {
     let mut current = Some(error);
     while let Some(error) = current {
         if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {

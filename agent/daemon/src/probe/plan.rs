@@ -198,6 +198,8 @@ pub enum Gap {
         point: &'static str,
         /// What the kernel said.
         reason: String,
+        /// It said that this process may not: rights, a seccomp filter or a security module.
+        denied: bool,
     },
 }
 

@@ -24,10 +24,15 @@ impl Manager {
     /// Starts one that knows the unit, with another binary and configuration than an installation
     /// has, and with its lines in a file. It watches `pids`, or all workers where there are none.
     pub(crate) fn start(config: &str, pids: &[u32]) -> Self {
+        Self::start_unit(&text("systemd/inflightd.service"), config, pids)
+    }
+
+    /// The same with another unit.
+    pub(crate) fn start_unit(unit: &str, config: &str, pids: &[u32]) -> Self {
         let units = tempfile::tempdir().unwrap();
         let output = "[Service]\nStandardOutput=append:/run/lines\nStandardError=append:/run/log\n";
         let watched: Vec<String> = pids.iter().map(|pid| format!(" --pid {pid}")).collect();
-        let unit = text("systemd/inflightd.service")
+        let unit = unit
             .replace("/usr/bin/inflightd", "/opt/inflightd")
             .replace(
                 "/etc/inflightd/inflightd.toml",
