@@ -52,6 +52,9 @@ pub struct Run {
     /// Record everything that the judge is given, for `inflightd replay`.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
+    /// The capture ends when it is so large, in MiB.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub capture_max: u64,
     /// Log level on standard error: error, warn, info, debug or trace.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log: tracing::Level,

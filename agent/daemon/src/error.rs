@@ -1,6 +1,7 @@
 //! Why the agent does not run, and the exit code that says so.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
@@ -26,10 +27,10 @@ pub enum RunError {
         /// The process.
         pid: u32,
         /// What is wrong with it.
-        why: &'static str,
+        why: String,
     },
     /// The state directory.
-    #[error("opening the state directory")]
+    #[error("opening the state directory; --state-dir names another")]
     State(#[source] JournalError),
     /// Telemetry.
     #[error(transparent)]
@@ -43,9 +44,25 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
+    /// A file.
+    #[error("{doing} {}", path.display())]
+    File {
+        /// What was being done with it.
+        doing: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// A capture that cannot be read.
-    #[error("{0}")]
-    Capture(String),
+    #[error("the capture {}: {said}", path.display())]
+    Capture {
+        /// Which.
+        path: PathBuf,
+        /// Line and what is wrong with it.
+        said: String,
+    },
 }
 
 fn pid(pid: Option<u32>) -> String {
@@ -67,10 +84,15 @@ impl RunError {
         move |source| Self::Io { doing, source }
     }
 
+    /// Names the file as well.
+    pub fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File { doing, path: path.to_owned(), source }
+    }
+
     /// The exit code; `--help` lists them.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Config(_) | Self::Capture(_) | Self::Telemetry(TelemetryError::Otlp(_)) => 2,
+            Self::Config(_) | Self::Capture { .. } | Self::Telemetry(TelemetryError::Otlp(_)) => 2,
             Self::Probes(
                 LoadError::Obstacle(Obstacle::Capabilities(_) | Obstacle::Lockdown)
                 | LoadError::Denied { .. },
@@ -78,7 +100,11 @@ impl RunError {
             Self::Probes(LoadError::Obstacle(_) | LoadError::NoBpf) => 4,
             Self::Busy(_) => 5,
             Self::Pid { .. } => 6,
-            Self::Probes(_) | Self::State(_) | Self::Telemetry(_) | Self::Io { .. } => 1,
+            Self::Probes(_)
+            | Self::State(_)
+            | Self::Telemetry(_)
+            | Self::Io { .. }
+            | Self::File { .. } => 1,
         })
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use inflightd_capture::{feed, parse_input};
+use inflightd_capture::{MAGIC, feed, parse_input};
 use inflightd_core::{Ledger, Output, Policy};
 
 use crate::agent::chain;
@@ -27,18 +27,32 @@ pub fn replay(args: &cli::Replay) -> Result<(), RunError> {
 
 /// Feeds the capture at `path` to a fresh ledger and writes its lines to `sink`.
 pub fn replay_to(path: &Path, sink: &mut Sink) -> Result<(), RunError> {
-    let file = File::open(path).map_err(RunError::io("opening the capture"))?;
+    let file = File::open(path).map_err(RunError::file("opening the capture", path))?;
     let mut replay = Replay {
         ledger: Ledger::new(Policy::default()),
         names: Names::default(),
         clock: Clock::with_offset(0),
     };
+    let mut begun = false;
     for (index, line) in BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(RunError::io("reading the capture"))?;
-        replay.take(&line, index + 1, sink)?;
+        let line = line.map_err(RunError::file("reading the capture", path))?;
+        if !std::mem::replace(&mut begun, true) && line != MAGIC {
+            return Err(no_capture(path));
+        }
+        replay.take(&line, (path, index + 1), sink)?;
+    }
+    if !begun {
+        return Err(no_capture(path));
     }
     // An agent that was killed may have died between its inputs and the question.
     replay.ask(sink)
+}
+
+fn no_capture(path: &Path) -> RunError {
+    let said = format!(
+        "its first line is not `{MAGIC}`: give a file that `inflightd run --capture` has written"
+    );
+    RunError::Capture { path: path.to_owned(), said }
 }
 
 struct Replay {
@@ -48,9 +62,15 @@ struct Replay {
 }
 
 impl Replay {
-    fn take(&mut self, line: &str, number: usize, sink: &mut Sink) -> Result<(), RunError> {
-        let bad = |error: &dyn std::error::Error| {
-            RunError::Capture(format!("line {number} of the capture: {}", chain(error)))
+    fn take(
+        &mut self,
+        line: &str,
+        (path, number): (&Path, usize),
+        sink: &mut Sink,
+    ) -> Result<(), RunError> {
+        let bad = |error: &dyn std::error::Error| RunError::Capture {
+            path: path.to_owned(),
+            said: format!("line {number}: {}", chain(error)),
         };
         if line.starts_with('#') {
             match comment(line).map_err(|error| bad(&error))? {

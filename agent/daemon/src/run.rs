@@ -128,9 +128,12 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
     let tap = args
         .capture
         .as_deref()
-        .map(|path| Tap::create(path, &config.policy, clock))
-        .transpose()
-        .map_err(RunError::io("writing the capture"))?;
+        .map(|path| {
+            let max = args.capture_max.saturating_mul(1 << 20);
+            Tap::create(path, max, &config.policy, clock)
+                .map_err(RunError::file("writing the capture", path))
+        })
+        .transpose()?;
     let telemetry = Telemetry::start(config)?;
     let form = if args.json { Form::Json } else { Form::Text };
     let outlet = Outlet::new(Box::new(io::stdout()))
@@ -163,7 +166,7 @@ fn hits(args: &cli::Run, config: &Config) -> Result<Hits, RunError> {
 
 /// Whether a process given by `--pid` is a worker.
 fn check(pid: u32, device: (u32, u32)) -> Result<(), RunError> {
-    let bad = |why| RunError::Pid { pid, why };
+    let bad = |why: &str| RunError::Pid { pid, why: why.to_owned() };
     if Stat::of(pid).is_err() {
         return Err(bad("no such process"));
     }
@@ -177,7 +180,10 @@ fn check(pid: u32, device: (u32, u32)) -> Result<(), RunError> {
             ))
         }
         Ok(_) => Ok(()),
-        Err(_) => Err(bad("its /proc/PID/maps cannot be read: run inflightd as root")),
+        Err(error) => Err(bad(&format!(
+            "its /proc/{pid}/maps cannot be read ({error}): run inflightd as root of the host's \
+             user namespace with CAP_SYS_PTRACE; a security module such as AppArmor may forbid it"
+        ))),
     }
 }
 

@@ -6,8 +6,8 @@
 //! here the agent fed the ledger before it asked what it has to say).
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::io::{self, BufWriter, Seek as _, Write};
+use std::path::{Path, PathBuf};
 
 use inflightd_abi::table::Ranks;
 use inflightd_capture::{Input, MAGIC, write_input};
@@ -21,7 +21,10 @@ use crate::names::{About, Named, PeerName, RoomName, WorkerName};
 
 /// Writes a capture.
 pub struct Tap {
+    path: PathBuf,
     file: BufWriter<File>,
+    /// Bytes at which it ends.
+    max: u64,
 }
 
 impl std::fmt::Debug for Tap {
@@ -31,14 +34,14 @@ impl std::fmt::Debug for Tap {
 }
 
 impl Tap {
-    /// Begins a capture.
-    pub fn create(path: &Path, policy: &Policy, clock: Clock) -> io::Result<Self> {
+    /// Begins a capture that ends at the first round past `max` bytes.
+    pub fn create(path: &Path, max: u64, policy: &Policy, clock: Clock) -> io::Result<Self> {
         let mut file = BufWriter::new(File::create(path)?);
         let arguments: Vec<String> = std::env::args().collect();
         writeln!(file, "{MAGIC}")?;
         writeln!(file, "# version {}", env!("CARGO_PKG_VERSION"))?;
         writeln!(file, "# command {}", serde_json::to_string(&arguments)?)?;
-        let mut tap = Self { file };
+        let mut tap = Self { path: path.to_owned(), file, max };
         tap.policy(policy)?;
         tap.offset(clock)?;
         Ok(tap)
@@ -71,7 +74,18 @@ impl Tap {
     /// The ledger is now asked what it has to say.
     pub fn round(&mut self) -> io::Result<()> {
         writeln!(self.file, "# round")?;
-        self.file.flush()
+        self.file.flush()?;
+        if self.file.stream_position()? < self.max {
+            return Ok(());
+        }
+        writeln!(self.file, "# full")?;
+        self.file.flush()?;
+        Err(io::Error::other("it is as large as --capture-max allows"))
+    }
+
+    /// Where it is written.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 }
 
@@ -313,7 +327,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("capture");
         let policy = Policy { stall: Nanos(77), ..Policy::default() };
-        let mut tap = Tap::create(&path, &policy, Clock::with_offset(5)).unwrap();
+        let mut tap = Tap::create(&path, u64::MAX, &policy, Clock::with_offset(5)).unwrap();
         tap.input(&Input::Tick(Nanos(3))).unwrap();
         tap.round().unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
@@ -328,5 +342,19 @@ mod tests {
             [Comment::Policy(policy), Comment::Offset(Clock::with_offset(5)), Comment::Round]
         );
         assert!(text.starts_with(MAGIC) && text.contains("\n3 tick\n"));
+    }
+
+    #[test]
+    fn a_capture_ends_at_its_bound_and_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("capture");
+        let mut tap = Tap::create(&path, 2000, &Policy::default(), Clock::with_offset(5)).unwrap();
+        let rounds = (0..9999).take_while(|at| {
+            tap.input(&Input::Tick(Nanos(*at))).unwrap();
+            tap.round().is_ok()
+        });
+        assert!((10..200).contains(&rounds.count()));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.ends_with("# round\n# full\n") && text.len() < 2100, "{}", text.len());
     }
 }

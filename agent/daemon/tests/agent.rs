@@ -248,6 +248,36 @@ fn what_cannot_be_watched_is_refused_by_name() {
 }
 
 #[test]
+fn what_cannot_be_opened_is_named_with_a_remedy() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let (file, none, state) = (path("file"), path("none/x"), path("state"));
+    std::fs::write(&file, "").unwrap();
+    let words = path("words");
+    std::fs::write(&words, "hello\n").unwrap();
+    let bad = path("bad");
+    std::fs::write(&bad, "# inflightd capture 1\n7 w0 what\n").unwrap();
+    let cases: [(&[&str], i32, &[&str]); 6] = [
+        (&["replay", &none], 1, &["opening the capture", &none, "No such file"]),
+        (&["replay", &file], 2, &[&file, "its first line is not"]),
+        (&["replay", &words], 2, &[&words, "its first line is not"]),
+        (&["replay", &bad], 2, &[&bad, "line 2"]),
+        (&["run", "--state-dir", &file], 1, &["--state-dir names another", &file]),
+        (
+            &["run", "--listen", "off", "--state-dir", &state, "--capture", &none],
+            1,
+            &["writing the capture", &none],
+        ),
+    ];
+    let _turn = turn();
+    for (arguments, code, told) in cases {
+        let (given, text) = fails(arguments);
+        assert_eq!(given, Some(code), "{text}");
+        assert!(told.iter().all(|part| text.contains(part)), "{text}");
+    }
+}
+
+#[test]
 fn without_rights_the_missing_ones_are_named() {
     // `setpriv` drops every capability; the user stays root.
     let status = std::process::Command::new("setpriv")

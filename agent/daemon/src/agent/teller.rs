@@ -210,8 +210,12 @@ impl Teller {
     }
 
     fn on_tap(&mut self, act: impl FnOnce(&mut Tap) -> io::Result<()>) {
-        if let Some(Err(error)) = self.tap.as_mut().map(act) {
-            tracing::error!(%error, "writing the capture; it ends here");
+        let Some(tap) = &mut self.tap else {
+            return;
+        };
+        if let Err(error) = act(tap) {
+            let path = tap.path().display();
+            tracing::error!(%path, %error, "the capture ends here; the agent goes on");
             self.tap = None;
         }
     }

@@ -16,7 +16,7 @@ pub const CONFIG_FILE: &str = "/etc/inflightd/inflightd.toml";
 const BYTES_MAX: u64 = 1 << 20;
 
 /// Environment variables and their keys.
-const VARIABLES: [(&str, &str); 11] = [
+const VARIABLES: [(&str, &str); 12] = [
     ("INFLIGHTD_SUSPECT", "deadlines.suspect"),
     ("INFLIGHTD_STALL", "deadlines.stall"),
     ("INFLIGHTD_STALL_MOONCAKE", "deadlines.stall_mooncake"),
@@ -28,6 +28,7 @@ const VARIABLES: [(&str, &str); 11] = [
     ("INFLIGHTD_STATE_DIR", "state_dir"),
     ("INFLIGHTD_LISTEN", "http.listen"),
     ("INFLIGHTD_OTLP", "otlp.endpoint"),
+    ("INFLIGHTD_HEALTHY_RATE", "output.healthy_rate"),
 ];
 
 /// OpenTelemetry's own variable. It is often set for a whole cluster, so file and flag go before.
