@@ -50,6 +50,8 @@ const EARLY_READINGS: [Nanos; 3] =
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Thread {
     pub(crate) serving: Option<(Seq, Nanos)>,
+    /// The room that it served last.
+    pub(crate) last: Option<Seq>,
     /// The handle whose post is under way on this thread, and since when.
     pub(crate) posting: Option<Handle>,
 }
@@ -61,6 +63,8 @@ pub(crate) struct Book {
     /// Open rooms. Boxed: a tree's nodes are half empty when its keys only grow.
     pub(crate) accounts: BTreeMap<Seq, Box<Account>>,
     pub(crate) coverage: Coverage,
+    /// The latest moment that the book was told of.
+    pub(crate) now: Nanos,
     pub(crate) beat: Nanos,
     /// When the whole table was last read.
     pub(crate) read_at: Nanos,

@@ -83,6 +83,9 @@ impl Ledger {
             }
             self.books.insert(event.worker, Book::default());
         }
+        if let Some(book) = self.books.get_mut(&event.worker) {
+            book.now = book.now.max(event.at);
+        }
         match &event.fact {
             Fact::Append(append) => self.append(event, append),
             Fact::Remove(seq, outcome) => self.remove(event.at, event.worker, *seq, *outcome),

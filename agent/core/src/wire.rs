@@ -48,6 +48,9 @@ pub(crate) enum Carried {
 /// payload. What UCX sends beside a payload that goes past them is far less (measured: 1.6 KB for
 /// 1.3 MB).
 const TELLING: u64 = 65_536;
+/// What is taken so long after a process ended was taken by its successor. Sooner no process is
+/// started and known again, and the two moments are read from different sources.
+const RENEWED: Nanos = Nanos::from_secs(1);
 /// A completed room to several peers is charged to each of them: up to so many.
 const CHARGED: u64 = 16;
 
@@ -67,6 +70,7 @@ pub(crate) struct PeerBook {
     pub(crate) life_at: Nanos,
     pub(crate) gone_at: Option<Nanos>,
     pub(crate) meter: Option<(Nanos, Meter)>,
+    metered_since: Option<Nanos>,
     /// When the peer last took payload, by its meter.
     pub(crate) growth_at: Option<Nanos>,
     /// Open rooms that have this peer.
@@ -100,6 +104,7 @@ impl Default for PeerBook {
             gone_at: None,
             meter: None,
             growth_at: None,
+            metered_since: None,
             rooms: BTreeSet::new(),
             begun: BTreeSet::new(),
             served_by: None,
@@ -136,6 +141,7 @@ impl PeerBook {
     /// Returns whether payload moved since the last reading.
     pub(crate) fn sample(&mut self, at: Nanos, meter: Meter, quiet: bool, policy: &Policy) -> bool {
         let last = self.meter.replace((at, meter));
+        self.metered_since = self.metered_since.or(Some(at));
         let grown = self.grow(&meter, last.is_none(), policy);
         self.learn(&meter, quiet);
         if quiet {
@@ -213,7 +219,7 @@ impl PeerBook {
 
     /// When a process of its name ended, where none has taken anything since.
     pub(crate) fn ended_untaken(&self) -> Option<Nanos> {
-        self.gone_at.filter(|gone_at| self.took_at().is_none_or(|at| at <= *gone_at))
+        self.gone_at.filter(|gone_at| self.took_at().is_none_or(|at| at <= gone_at.plus(RENEWED)))
     }
 
     /// When it last took payload, by any way that can be seen.
@@ -227,6 +233,11 @@ impl PeerBook {
         let Some((_, meter)) = self.meter else {
             return Moved::Unknown;
         };
+        let watched = self.metered_since.is_some_and(|since| since < first_post);
+        if watched && self.growth_at.is_none_or(|at| at <= first_post) {
+            // Nothing has been taken since: what the counts leave over is of earlier transfers.
+            return Moved::Bytes(0);
+        }
         if let Some((taken, base)) = meter.taken().zip(self.base)
             && let Some(from) = base.taken
         {
@@ -351,5 +362,26 @@ mod tests {
         assert!(!peer.moved(Nanos(4), &POLICY).any(), "the growth may be the completed one's");
         assert!(peer.sample(Nanos(7), afar(159), false, &POLICY));
         assert_eq!(peer.moved(Nanos(4), &POLICY), Moved::Some);
+    }
+
+    #[test]
+    fn what_was_left_over_before_the_post_is_not_the_open_transfers() {
+        let mut peer = PeerBook::default();
+        peer.sample(Nanos(1), meter(100, 0), true, &POLICY);
+        peer.sample(Nanos(2), meter(600_000, 0), false, &POLICY);
+        assert_eq!(peer.moved(Nanos(5), &POLICY), Moved::Bytes(0), "nothing was taken since");
+        peer.sample(Nanos(6), meter(700_000, 0), false, &POLICY);
+        assert!(peer.moved(Nanos(5), &POLICY).any());
+    }
+
+    #[test]
+    fn a_completion_read_just_after_the_end_is_the_old_processs() {
+        let mut peer = PeerBook::default();
+        let gone_at = Nanos::from_secs(5);
+        peer.gone_at = Some(gone_at);
+        peer.complete(gone_at.plus(Nanos::from_millis(100)), 10);
+        assert_eq!(peer.ended_untaken(), Some(gone_at));
+        peer.complete(gone_at.plus(Nanos::from_millis(1500)), 10);
+        assert_eq!(peer.ended_untaken(), None, "its successor took that");
     }
 }

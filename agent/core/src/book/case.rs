@@ -26,7 +26,7 @@ impl Book {
             inflight: None,
             last_progress: self.progress_of(account),
             waited_until: if account.in_line {
-                self.freed.before(account.seq)
+                self.waited_until(account.seq)
             } else {
                 account.waited_until
             },

@@ -94,12 +94,13 @@ impl Book {
 
     /// The room is served or posted from now on: it waits in line no more.
     pub(super) fn begin(&mut self, seq: Seq) {
+        let waited_until = self.waited_until(seq);
         let Some(account) = self.accounts.get_mut(&seq).filter(|account| account.in_line) else {
             return;
         };
         account.in_line = false;
         self.line.remove(&seq);
-        account.waited_until = self.freed.before(seq);
+        account.waited_until = waited_until;
         for peer in account.peers.clone() {
             self.peer(peer).begun.insert(seq);
         }

@@ -21,13 +21,26 @@ const FREED_MAX: usize = 64;
 /// Most threads remembered that worked for rooms and ended; the victim has the lowest id.
 const DEAD_MAX: usize = 256;
 
+/// A thread that has put a room down with more to come takes its next part within this time, where
+/// that is ready: until then the room holds up the others still.
+const NEXT_PART: Nanos = Nanos::from_secs(1);
+
 /// A thread that works for a room.
 #[derive(Clone, Debug)]
 pub(crate) struct Captive {
     tid: Tid,
     since: Nanos,
+    /// It has put the room down, with more to come.
+    idle_since: Option<Nanos>,
     /// The room left the queue under it: the peers that it had.
     left: Option<Vec<Peer>>,
+}
+
+impl Captive {
+    /// Whether the room holds up others.
+    fn holds(&self, now: Nanos) -> bool {
+        self.idle_since.is_none_or(|at| at.plus(NEXT_PART) > now)
+    }
 }
 
 /// When services ended, for those who waited behind them.
@@ -83,7 +96,11 @@ impl Book {
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
             self.threads.pop_first();
         }
-        self.threads.entry(tid).or_default().serving = Some((seq, at));
+        let thread = self.threads.entry(tid).or_default();
+        thread.serving = Some((seq, at));
+        if let Some(last) = thread.last.replace(seq).filter(|last| *last != seq) {
+            self.put_away(tid, last);
+        }
         self.dead.remove(&tid);
         self.begin(seq);
         let Some(account) = self.accounts.get_mut(&seq) else {
@@ -98,15 +115,43 @@ impl Book {
         }
         self.orphans.remove(&seq);
         if self.captives.len() < THREADS_MAX {
-            self.captives.insert(seq, Captive { tid, since: at, left: None });
+            self.captives.insert(seq, Captive { tid, since: at, idle_since: None, left: None });
         }
     }
 
     pub(crate) fn serve_end(&mut self, at: Nanos, tid: Tid) {
         let serving = self.threads.get_mut(&tid).and_then(|thread| thread.serving.take());
-        if let Some((seq, _)) = serving {
-            self.release(at, tid, seq);
+        let Some((seq, _)) = serving else {
+            return;
+        };
+        let more = self.accounts.get(&seq).is_some_and(|account| {
+            let bytes = account.bytes();
+            bytes.expected == 0 || bytes.completed < bytes.expected
+        });
+        match self.captives.get_mut(&seq).filter(|captive| more && captive.tid == tid) {
+            Some(captive) => {
+                captive.idle_since = Some(at);
+                self.unserve(tid, seq);
+            }
+            None => self.release(at, tid, seq),
         }
+    }
+
+    /// The thread has taken another room: the one that it had put down holds nobody up.
+    fn put_away(&mut self, tid: Tid, seq: Seq) {
+        let idle_since = self.captives.get(&seq).filter(|captive| captive.tid == tid);
+        if let Some(at) = idle_since.and_then(|captive| captive.idle_since) {
+            self.captives.remove(&seq);
+            self.freed.push(seq, at);
+        }
+    }
+
+    /// Until when others were before the room.
+    pub(crate) fn waited_until(&self, seq: Seq) -> Option<Nanos> {
+        let idle = self.captives.range(..seq).take(LOOK_MAX);
+        let idle = idle.filter(|(_, captive)| !captive.holds(self.now));
+        let idle = idle.filter_map(|(_, captive)| captive.idle_since).max();
+        self.freed.before(seq).max(idle)
     }
 
     /// The thread works for the room no more.
@@ -115,6 +160,10 @@ impl Book {
             self.captives.remove(&seq);
             self.freed.push(seq, at);
         }
+        self.unserve(tid, seq);
+    }
+
+    fn unserve(&mut self, tid: Tid, seq: Seq) {
         let account = self.accounts.get_mut(&seq);
         if let Some(account) = account.filter(|account| account.serving.is_some_and(|s| s.0 == tid))
         {
@@ -129,6 +178,9 @@ impl Book {
             self.dead.pop_first();
         }
         self.dead.insert(tid, at);
+        if let Some(last) = thread.last.filter(|_| thread.serving.is_none()) {
+            self.put_away(tid, last);
+        }
         let (seq, _) = thread.serving?;
         self.release(at, tid, seq);
         let account = self.accounts.get_mut(&seq)?;
@@ -141,6 +193,10 @@ impl Book {
     pub(super) fn leave(&mut self, at: Nanos, account: &Account) {
         self.orphans.remove(&account.seq);
         match self.captives.get_mut(&account.seq) {
+            Some(Captive { idle_since: Some(_), .. }) => {
+                self.captives.remove(&account.seq);
+                self.freed.push(account.seq, at);
+            }
             Some(captive) => captive.left = Some(account.peers.clone()),
             None if !account.in_line => self.freed.push(account.seq, at),
             None => {}
@@ -189,7 +245,7 @@ impl Book {
     /// Whether a room that was told at `since` to wait behind others still does, as far as that can
     /// be told cheaply: thousands may wait behind one head.
     pub(crate) fn still_waits(&self, of: &Account, since: Nanos) -> bool {
-        let same = self.freed.before(of.seq).is_none_or(|at| at <= since);
+        let same = self.waited_until(of.seq).is_none_or(|at| at <= since);
         let parked = of.counts.phase == Phase::Parked;
         of.in_line && !parked && same && self.incident(of).is_some()
     }
@@ -207,7 +263,8 @@ impl Book {
     /// The likeliest head: to the same peer, else on the thread that last worked for that peer,
     /// else any thread that is busy with a room that came first; of several the stillest.
     fn head(&self, of: &Account) -> Option<Candidate> {
-        let captives = self.captives.range(..of.seq).take(LOOK_MAX);
+        let captives = self.captives.range(..of.seq).filter(|(_, c)| c.holds(self.now));
+        let captives = captives.take(LOOK_MAX);
         let captives = captives.filter_map(|(seq, captive)| self.captive(*seq, captive, of));
         let orphans = self.orphans.range(..of.seq).take(LOOK_MAX);
         let orphans = orphans.filter_map(|seq| self.candidate(*seq, None, of));

@@ -10,9 +10,10 @@ use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict}
 
 impl Ledger {
     pub(super) fn examine(&mut self, now: Nanos, worker: Worker, seq: Seq) {
-        let Some(book) = self.books.get(&worker) else {
+        let Some(book) = self.books.get_mut(&worker) else {
             return;
         };
+        book.now = book.now.max(now);
         let Some(account) = book.accounts.get(&seq) else {
             return;
         };
