@@ -34,6 +34,15 @@ const VARIABLES: [(&str, &str); 12] = [
 /// OpenTelemetry's own variable. It is often set for a whole cluster, so file and flag go before.
 const OTEL_ENDPOINT: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
 
+/// More of them, taken where an endpoint is known and nothing else says it: each with its key.
+const OTEL_MORE: [(&str, &str); 5] = [
+    ("OTEL_EXPORTER_OTLP_PROTOCOL", "otlp.protocol"),
+    ("OTEL_EXPORTER_OTLP_TIMEOUT", "otlp.timeout"),
+    ("OTEL_EXPORTER_OTLP_CERTIFICATE", "otlp.ca_file"),
+    ("OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "otlp.cert_file"),
+    ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "otlp.key_file"),
+];
+
 /// Environment variables, as `std::env::vars_os` gives them.
 pub type Environment = Vec<(OsString, OsString)>;
 
@@ -61,6 +70,7 @@ impl Config {
         }
         let warnings = take_environment(&mut draft, environment);
         take_flags(&mut draft, flags);
+        take_standard(&mut draft, environment);
         lift(draft, warnings)
     }
 }
@@ -121,6 +131,29 @@ fn near_variable(name: &str) -> Option<String> {
     let known: Vec<String> = VARIABLES.iter().map(|(name, _)| rest(name)).collect();
     let near = nearest(&rest(name), known.iter().map(String::as_str))?;
     Some(format!("INFLIGHTD_{}", near.to_uppercase()))
+}
+
+/// What OpenTelemetry's variables say of the export. Headers from there are read by the exporter.
+fn take_standard(draft: &mut Draft, environment: &Environment) {
+    if !draft.origins.contains_key("otlp.endpoint") {
+        return;
+    }
+    for (name, key) in OTEL_MORE {
+        let found = environment.iter().find(|(other, _)| other == name);
+        let Some(text) = found.map(|(_, value)| value.to_string_lossy()) else {
+            continue;
+        };
+        if text.is_empty() || draft.origins.contains_key(key) || draft.bad.contains(key) {
+            continue;
+        }
+        let text = match (key, text.parse::<f64>()) {
+            // In milliseconds there.
+            ("otlp.timeout", Ok(millis)) => (millis / 1e3).to_string(),
+            ("otlp.protocol", _) => text.trim_end_matches("/protobuf").to_owned(),
+            _ => text.into_owned(),
+        };
+        draft.take_text(key, &text, Origin::Env(name));
+    }
 }
 
 fn take_flags(draft: &mut Draft, given: &cli::Flags) {

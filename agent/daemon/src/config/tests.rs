@@ -259,6 +259,22 @@ fn the_standard_endpoint_is_used_where_no_other_is_given() {
 }
 
 #[test]
+fn the_standard_variables_fill_in_what_nothing_else_says() {
+    let environment =
+        [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"), ("OTEL_EXPORTER_OTLP_TIMEOUT", "2500")];
+    let none = Flags::default();
+    assert_eq!(assemble("", &environment, &none).unwrap().otlp, None);
+    let otlp = assemble("otlp.endpoint = 'http://x:1'", &environment, &none).unwrap().otlp.unwrap();
+    assert_eq!((otlp.protocol, otlp.timeout), (Protocol::Http, Duration::from_millis(2500)));
+    let file = "otlp = { endpoint = 'http://x:1', protocol = 'grpc', timeout = 7 }";
+    let otlp = assemble(file, &environment, &none).unwrap().otlp.unwrap();
+    assert_eq!((otlp.protocol, otlp.timeout), (Protocol::Grpc, Duration::from_secs(7)));
+    let bad = [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")];
+    let message = assemble("otlp.endpoint = 'http://x:1'", &bad, &none).unwrap_err().to_string();
+    assert!(message.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{message}");
+}
+
+#[test]
 fn a_variable_that_is_nearly_right_is_pointed_out() {
     let environment =
         [("INFLIGHTD_STAL", "3"), ("INFLIGHTD_SERVICE_HOST", "x"), ("INFLIGHTD_PORT", "y")];

@@ -1,4 +1,5 @@
 //! An OTLP collector that shares no code with the agent: `xtask/pair/collector.py`.
+#![allow(dead_code, reason = "each test binary includes this file and uses a part of it")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
