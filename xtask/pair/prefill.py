@@ -66,7 +66,7 @@ class Prefill:
         shard = self.shards[shard % len(self.shards)]
         if prefill:
             # Made while the prompt is computed, as an engine does that knows its pages early.
-            entry.prepared = [shard.handle(entry, *entry.chunk(i)) for i in range(entry.chunks())]
+            entry.prepared = [shard.handle(entry, i) for i in range(entry.chunks())]
         self.coming.append((time.monotonic() + prefill, entry, shard))
         self.enter()
 

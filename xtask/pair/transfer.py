@@ -58,12 +58,11 @@ class Shard:
         offset, size = room.chunk(index)
         if room.pace:
             time.sleep(room.pace)
-        handle = room.prepared.pop(0) if room.prepared else self.handle(room, offset, size)
+        handle = room.prepared.pop(0) if room.prepared else self.handle(room, index)
         room.hook.post(room.seq, size)
         # The handle is what an agent without the hook knows the transfer by.
         say("posting", room=room.room, handle=handle._handle, chunk=index)
-        notice = room.notice(index) if self.notify else b""
-        state = self.node.agent.transfer(handle, notice)
+        state = self.node.agent.transfer(handle)
         if room.fault == "never_read":
             # Kept, so that no destructor releases the handle.
             room.kept.append(handle)
@@ -72,8 +71,9 @@ class Shard:
         room.hook.done(room.seq, size, True)
         room.chunk_done()
 
-    def handle(self, room, offset, size):
+    def handle(self, room, index):
         """A WRITE of one chunk, one descriptor per page, as KV pages are sent."""
+        offset, size = room.chunk(index)
         local, remote = [], []
         for at in range(offset, offset + size, room.page):
             length = min(room.page, offset + size - at)
@@ -85,6 +85,8 @@ class Shard:
             agent.get_xfer_descs(local, "DRAM"),
             agent.get_xfer_descs(remote, "DRAM"),
             room.peer.name,
+            # Here, as SGLang up to 0.5.22 gives it, and not at the post.
+            room.notice(index) if self.notify else b"",
         )
 
     def _await(self, handle, state):

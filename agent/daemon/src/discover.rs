@@ -173,6 +173,16 @@ impl Census {
         reads
     }
 
+    /// Looks at one process now, where it has not been read a moment ago.
+    pub fn look_at(&mut self, pid: u32, now: Nanos) -> Option<Read> {
+        let is_ripe = self.seen.get(&pid).is_none_or(|seen| seen.is_ripe(now));
+        if !self.covers(pid) || !is_ripe {
+            return None;
+        }
+        let stat = self.ask(pid, now)?;
+        self.read(pid, stat, now)
+    }
+
     /// Looks at all: the processes whose `maps` was read.
     pub fn look(&mut self, now: Nanos) -> io::Result<Vec<Read>> {
         let pids = if self.only.is_empty() { proc::processes()? } else { self.only.clone() };

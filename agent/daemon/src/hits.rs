@@ -7,7 +7,7 @@ use crate::probe::{
     AttachError, AttachReport, ExitSource, Family, Gap, Group, Holdings, LibraryReport, Probes,
     Refusal,
 };
-use crate::proc::Maps;
+use crate::proc::{Mapping, Maps};
 
 /// The marks whose absence the ledger must know of.
 const MARKS: [Group; 7] = [
@@ -45,6 +45,8 @@ pub struct Seen {
     pub distance: Option<i64>,
     /// Not all of its files were looked at yet: attach again soon.
     pub unfinished: bool,
+    /// It maps a transport that writes into processes of its own node past its sockets.
+    pub other_transport: bool,
 }
 
 /// What a reading of the ring gave besides records.
@@ -74,6 +76,7 @@ impl Hits {
                 let report = probes.attach(pid, &maps.objects, is_worker);
                 log(&report);
                 let mut seen = seen(&report);
+                seen.other_transport = maps.objects.iter().any(is_other_transport);
                 seen.sights.push((Source::Exits, exits(probes, pid)));
                 seen
             }
@@ -149,6 +152,12 @@ impl Hits {
     }
 }
 
+/// UCX's module for `process_vm_writev`. That it is mapped does not say that it is used: the ledger
+/// finds out by what completes.
+fn is_other_transport(object: &Mapping) -> bool {
+    object.file_name().is_some_and(|name| name.starts_with("libuct_cma"))
+}
+
 fn exits(probes: &mut Probes, pid: u32) -> Sight {
     match (probes.watch(pid), probes.exit_source()) {
         (Ok(()), ExitSource::WithGroupDead) => Sight::Visible,
@@ -184,6 +193,7 @@ fn seen(report: &AttachReport) -> Seen {
             .collect(),
         distance: report.libraries.iter().find_map(|library| library.distance),
         unfinished: report.unfinished,
+        other_transport: false,
     }
 }
 

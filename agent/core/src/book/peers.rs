@@ -31,7 +31,7 @@ impl Book {
 
     pub(crate) fn history(&mut self, peer: Peer, bytes: u64, whole: bool) {
         // Bytes in the table's memory are those of marked transfer calls.
-        self.marks_posts |= bytes > 0;
+        self.marks_posts |= bytes > 0 && !self.unhooked;
         if whole {
             self.peer(peer).history(bytes);
         }

@@ -38,7 +38,7 @@ impl Agent {
         let numbers: Vec<Worker> = self
             .workers
             .values()
-            .filter(|watched| watched.mapped.is_some())
+            .filter(|watched| watched.is_seen())
             .map(|watched| watched.number)
             .collect();
         self.read_meters(&numbers, now);
@@ -55,9 +55,14 @@ impl Agent {
         for pid in gone {
             self.process_gone(pid, now);
         }
+        self.bury_unhooked(now);
     }
 
     pub(super) fn reconcile(&mut self, read: &Read, now: Nanos) {
+        self.note_stranger(read);
+        for number in self.outgrown(read) {
+            self.end(number, now);
+        }
         let known: Vec<Worker> = self
             .workers
             .values()
@@ -79,7 +84,7 @@ impl Agent {
         let closed: Vec<Worker> = self
             .workers
             .values()
-            .filter(|watched| watched.pid == read.pid)
+            .filter(|watched| watched.pid == read.pid && watched.hooked)
             .filter(|watched| read.maps.tables.iter().all(|map| map.inode != watched.inode))
             .map(|watched| watched.number)
             .collect();
@@ -97,7 +102,14 @@ impl Agent {
         }
     }
 
-    fn add(&mut self, read: &Read, inode: u64, about: About, told: Removals, now: Nanos) -> Worker {
+    pub(super) fn add(
+        &mut self,
+        read: &Read,
+        inode: u64,
+        about: About,
+        told: Removals,
+        now: Nanos,
+    ) -> Worker {
         let number = self.number();
         let identity = self.identity(read, &about);
         let tracker = Tracker::new(number, now, told);
@@ -199,6 +211,9 @@ impl Agent {
     pub(super) fn process_gone(&mut self, pid: u32, at: Nanos) {
         for number in self.workers_of(pid) {
             self.end(number, at);
+        }
+        if self.strangers.remove(&pid).is_some() {
+            self.hits.forget(pid);
         }
         self.peer_process_gone(pid, at);
     }

@@ -2,6 +2,7 @@
 //!
 //! One thread does everything, so facts reach the ledger in one order, which a capture keeps.
 
+mod candidates;
 mod census;
 mod gaze;
 mod limit;
@@ -9,6 +10,8 @@ mod past;
 mod peers;
 mod records;
 mod teller;
+mod unhooked;
+mod whose;
 
 use std::io;
 
@@ -20,12 +23,13 @@ use census::Workers;
 pub use census::chain;
 use peers::Peers;
 pub use teller::{After, Teller, TellerParts};
+use unhooked::Strangers;
 
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::discover::Census;
 use crate::glance::Glances;
-use crate::hits::Hits;
+use crate::hits::{Hits, Seen};
 use crate::names::Names;
 use crate::proc::Maps;
 use crate::replay::said;
@@ -53,6 +57,7 @@ pub struct Agent {
     next_worker: u32,
     hits: Hits,
     peers: Peers,
+    strangers: Strangers,
     events: Vec<Event>,
     ledger: Ledger,
     glances: Glances,
@@ -93,6 +98,7 @@ impl Agent {
             next_worker: 0,
             hits: parts.hits,
             peers: Peers::default(),
+            strangers: Strangers::new(),
             events: Vec::new(),
             ledger: Ledger::new(parts.policy),
             glances: Glances::default(),
@@ -190,14 +196,25 @@ impl Agent {
         let Some(pid) = self.workers.get(&number).map(|watched| watched.pid) else {
             return;
         };
-        let seen = self.hits.attach(pid, maps, true);
+        let hooked = self.workers.get(&number).is_some_and(|watched| watched.hooked);
+        let seen = self.hits.attach(pid, maps, hooked);
         if seen.unfinished {
             self.census.hint(pid);
         }
-        let implausible = self.workers.get(&number).is_some_and(|watched| watched.implausible);
+        self.cover_seen(number, seen, now);
+    }
+
+    /// Tells how well the probes see a worker.
+    fn cover_seen(&mut self, number: Worker, seen: Seen, now: Nanos) {
+        let Some(watched) = self.workers.get_mut(&number) else {
+            return;
+        };
+        watched.other_transport = seen.other_transport;
+        let (implausible, hooked) = (watched.implausible, watched.hooked);
         for (source, sight) in seen.sights {
             let sight = match sight {
                 Sight::Visible if implausible && source == Source::Transfers => DOUBTED,
+                _ if !hooked && source == Source::Marks => Sight::Blind(Reason::NoHook),
                 sight => sight,
             };
             self.cover(number, source, sight, now);
@@ -286,7 +303,8 @@ impl Agent {
             self.teller.instruments().end(watched.number);
             self.names.end_worker(watched.number, now);
             self.forget_peers(watched.number, watched.pid);
-            if self.workers.values().all(|other| other.pid != watched.pid) {
+            let is_free = self.workers.values().all(|other| other.pid != watched.pid);
+            if is_free && !self.strangers.contains_key(&watched.pid) {
                 self.hits.forget(watched.pid);
             }
         }

@@ -7,6 +7,8 @@ use inflightd_core::fact::{Life, Peer, Worker};
 use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
 
 use super::Agent;
+use super::candidates::candidate;
+use super::whose::Whose;
 use crate::meters::{self, Lives, Sockets, Target, Wanted};
 use crate::names::PeerName;
 use crate::worker::Watched;
@@ -30,23 +32,24 @@ const PEERS_MAX: usize = 1024;
 pub(super) struct Peers {
     sockets: Sockets,
     lives: Lives,
-    of: BTreeMap<Worker, OfWorker>,
+    pub(super) of: BTreeMap<Worker, OfWorker>,
 }
 
 /// A worker's far ends.
 #[derive(Debug, Default)]
-struct OfWorker {
+pub(super) struct OfWorker {
     /// When a room or a transfer last needed it.
     needed_at: BTreeMap<Peer, Nanos>,
     /// Those that were metered at least once.
     metered: BTreeSet<Peer>,
     read_at: Option<Nanos>,
     failed: bool,
+    pub(super) whose: Whose,
 }
 
 /// Where a peer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+pub(super) enum Place {
     /// A living process on this node, with its start time.
     Process(u32, u64),
     /// A process that was on this node.
@@ -86,7 +89,7 @@ impl Agent {
         let due: Vec<Worker> = self
             .workers
             .values()
-            .filter(|watched| watched.mapped.is_some())
+            .filter(|watched| watched.is_seen())
             .map(|watched| watched.number)
             .filter(|number| self.is_due(*number, now))
             .collect();
@@ -136,8 +139,11 @@ impl Agent {
                     of.failed = false;
                     let sight = self.connections_sight(worker, reading.lacking, now);
                     self.cover(worker, Source::Connections, sight, now);
+                    self.told_apart(worker, &reading.meters, now);
                     for (peer, meter) in reading.meters {
-                        self.tell(worker, reading.at, Fact::Wire(peer, meter));
+                        if candidate(peer).is_none() {
+                            self.tell(worker, reading.at, Fact::Wire(peer, meter));
+                        }
                     }
                 }
                 // A worker that is just ending has nothing more to be read.
@@ -171,8 +177,11 @@ impl Agent {
             }
             peers.extend(self.names.peer(name));
         }
-        let targets: Vec<(Peer, Target)> =
-            peers.iter().filter_map(|peer| Some((*peer, self.target(*peer, now)?))).collect();
+        let mut targets: Vec<(Peer, Target)> = peers
+            .iter()
+            .filter_map(|peer| Some((*peer, self.target(number, *peer, now)?)))
+            .collect();
+        targets.extend(self.candidates(number, now));
         // A peer that cannot be metered is as good as metered: it is not tried at every record.
         self.peers.of.entry(number).or_default().metered.extend(peers);
         Some(Wanted { worker: number, pid, peers: targets })
@@ -189,21 +198,33 @@ impl Agent {
             .collect()
     }
 
-    fn target(&self, peer: Peer, now: Nanos) -> Option<Target> {
-        let name = self.names.peer_name(peer)?;
-        if let Some(address) = name.endpoint() {
+    fn target(&self, worker: Worker, peer: Peer, now: Nanos) -> Option<Target> {
+        if let Some(address) = self.names.peer_name(peer)?.endpoint() {
             return Some(Target::Address(address));
         }
-        match self.place(name, now) {
+        match self.whereabouts(worker, peer, now) {
             Place::Process(pid, _) => Some(Target::Process(pid)),
             Place::Gone => Some(Target::Gone),
             Place::Unseen => None,
         }
     }
 
+    /// Where a worker's peer is: by its name, else by what it was seen to take.
+    fn whereabouts(&self, worker: Worker, peer: Peer, now: Nanos) -> Place {
+        let by_name = self.names.peer_name(peer).map(|name| self.place(name, now));
+        let whose = self.peers.of.get(&worker).map(|of| &of.whose);
+        match (by_name, whose.and_then(|whose| whose.of(peer))) {
+            (None | Some(Place::Unseen), Some((pid, start))) => {
+                let is_gone = whose.is_some_and(|whose| whose.is_gone(peer));
+                if is_gone { Place::Gone } else { Place::Process(pid, start) }
+            }
+            (place, _) => place.unwrap_or(Place::Unseen),
+        }
+    }
+
     /// The process that goes by a name. A name that several living processes claim is nobody's:
     /// a worker may lie about itself, but not so as to accuse another.
-    fn place(&self, name: &PeerName, now: Nanos) -> Place {
+    pub(super) fn place(&self, name: &PeerName, now: Nanos) -> Place {
         let mut living = BTreeSet::new();
         let mut ended = false;
         for (number, _) in self.names.workers_named(name) {
@@ -230,9 +251,7 @@ impl Agent {
             .unwrap_or_default();
         let (mut seen, mut unseen) = (0_usize, 0_usize);
         for peer in needed {
-            let place =
-                self.names.peer_name(peer).map_or(Place::Unseen, |name| self.place(name, now));
-            let life = match place {
+            let life = match self.whereabouts(number, peer, now) {
                 Place::Process(pid, start) => meters::life(pid, start),
                 Place::Gone => Life::Gone,
                 Place::Unseen => Life::Unseen,
@@ -260,7 +279,11 @@ impl Agent {
         let needed = self.peers.of.get(&worker).map(|of| &of.needed_at);
         let (mut seen, mut unseen) = (0, 0);
         for peer in needed.into_iter().flat_map(BTreeMap::keys) {
-            if self.target(*peer, now).is_some() { seen += 1 } else { unseen += 1 }
+            if self.target(worker, *peer, now).is_some() { seen += 1 } else { unseen += 1 }
+        }
+        let other = self.workers.get(&worker).is_some_and(|watched| watched.other_transport);
+        if other && seen > 0 {
+            return Sight::Degraded(Reason::OtherTransport);
         }
         elsewhere(seen, unseen)
     }
@@ -283,6 +306,9 @@ impl Agent {
 
     /// A process has ended: whoever has it as a peer hears of it, with the time of its end.
     pub(super) fn peer_process_gone(&mut self, pid: u32, at: Nanos) {
+        for of in self.peers.of.values_mut() {
+            of.whose.bury(|(ended, _)| ended != pid);
+        }
         let pairs: Vec<(Worker, Peer)> = self
             .peers
             .of
@@ -293,12 +319,11 @@ impl Agent {
             let Some(name) = self.names.peer_name(peer) else {
                 continue;
             };
-            let was_it = self
-                .names
-                .workers_named(name)
-                .next()
-                .is_some_and(|(_, worker)| worker.identity.pid == pid);
-            if was_it && self.place(name, at) == Place::Gone {
+            let named = self.names.workers_named(name).next();
+            let by_volume = self.peers.of.get(&worker).and_then(|of| of.whose.of(peer));
+            let was_it = named.is_some_and(|(_, worker)| worker.identity.pid == pid)
+                || by_volume.is_some_and(|(of, _)| of == pid);
+            if was_it && self.whereabouts(worker, peer, at) == Place::Gone {
                 self.tell_life(worker, peer, Life::Gone, at);
             }
         }

@@ -1,10 +1,12 @@
 //! Ring records as facts.
 
+use inflightd_abi::layout::NIXL_SUCCESS;
 use inflightd_abi::record::{self, Kind, Mark, Record, XferPost};
 use inflightd_abi::table;
 use inflightd_core::fact::{Handle, Seq, Tid, Worker};
 use inflightd_core::{Event, Fact, Nanos, Sight, Source};
 
+use super::unhooked::notified;
 use super::{Agent, DOUBTED};
 use crate::names::PeerName;
 use crate::worker::{self, Out};
@@ -31,8 +33,11 @@ impl Agent {
                 self.tell_wire(head.tgid, tid, at, fact);
             }
             Record::XferRelease(ret) => {
-                let status = (ret.known == 1).then_some(ret.status);
-                self.tell_wire(head.tgid, tid, at, Fact::XferRelease(Handle(ret.handle), status));
+                let (handle, status) = (Handle(ret.handle), (ret.known == 1).then_some(ret.status));
+                let fact = Fact::XferRelease(handle, status);
+                if let Some(worker) = self.tell_wire(head.tgid, tid, at, fact) {
+                    self.note_release(worker, handle, status == Some(NIXL_SUCCESS));
+                }
             }
             Record::Flush(flush) => {
                 let fact = Fact::Flush { tid, ep: flush.ep, request: flush.request };
@@ -86,16 +91,24 @@ impl Agent {
         let whole = known && !name.is_empty() && name.len() < record::NAME_BYTES;
         let peer = whole.then(|| self.names.peer(PeerName::nixl(name))).flatten();
         let (at, tid) = (Nanos(post.head.at), Tid(post.head.tid));
+        let notification = record::text(&post.notif);
+        // One that was cut could end otherwise than it seems to.
+        let is_whole = notification.len() == usize::try_from(post.notif_len).unwrap_or(0);
+        let room = std::str::from_utf8(notification).ok().filter(|_| known && is_whole);
+        let handle = Handle(post.handle);
         let fact = Fact::XferPost {
             tid,
-            handle: Handle(post.handle),
+            handle,
             peer,
             bytes: known.then_some(post.bytes),
-            room: None,
+            room: room.and_then(notified),
         };
+        if self.workers_of(post.head.tgid).is_empty() {
+            self.adopt(post.head.tgid, at);
+        }
         let worker = self.tell_wire(post.head.tgid, tid, at, fact);
         if let (Some(worker), Some(peer)) = (worker, peer) {
-            self.need_peer(worker, peer, at);
+            self.note_post(worker, handle, (peer, post.bytes), at);
         }
         if let (Some(worker), false) = (worker, known) {
             self.doubt(worker, at);

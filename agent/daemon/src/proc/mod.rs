@@ -99,6 +99,11 @@ pub fn processes() -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
+/// The command line of a process, its words ended by NUL; the beginning of a long one.
+pub fn command_line(pid: u32) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&small(&format!("/proc/{pid}/cmdline"))?).into_owned())
+}
+
 fn small(path: &str) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     File::open(path)?.take(SMALL_FILE).read_to_end(&mut text)?;

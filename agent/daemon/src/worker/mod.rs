@@ -38,10 +38,14 @@ pub struct Watched {
     pub index: u64,
     /// The table; `None` where it could not be opened.
     pub mapped: Option<Mapped>,
+    /// Whether it has, or had, a table; without the hook it has none.
+    pub hooked: bool,
     /// Its queue.
     pub tracker: Tracker,
     /// The fields of a handle were not those of a handle, although its build is known.
     pub implausible: bool,
+    /// It can write into processes of its own node past its sockets.
+    pub other_transport: bool,
     /// What was last told of each source.
     pub sights: BTreeMap<Source, Sight>,
     full: Full,
@@ -63,8 +67,10 @@ impl Watched {
             inode,
             index: 0,
             mapped: None,
+            hooked: true,
             tracker,
             implausible: false,
+            other_transport: false,
             sights: BTreeMap::new(),
             full: Full::default(),
         }
@@ -90,6 +96,11 @@ impl Watched {
             Some(at) if now.since(at) < FULL_DOUBT => Sight::Degraded(Reason::TableFull),
             _ => Sight::Visible,
         }
+    }
+
+    /// Whether its connections are worth reading: it can be seen to have rooms.
+    pub const fn is_seen(&self) -> bool {
+        self.mapped.is_some() || !self.hooked
     }
 
     /// Whether `sight` of `source` is news; remembers it.
