@@ -20,7 +20,7 @@ const PAGES: &str = "dashboards/runbooks";
 const BASE: &str = "https://runbooks.invalid/inflightd/";
 
 /// Changes of the rules that are wrong: what is replaced, by what.
-const MUTANTS: [(&str, &str); 8] = [
+const MUTANTS: [(&str, &str); 10] = [
     ("cause!=\"queued_behind\"\n", "cause!=\"\"\n"),
     ("finding!~\"moving_slowly|blind\",\n", "finding!=\"\",\n"),
     ("index, cause) (", "index, cause, finding) ("),
@@ -29,6 +29,8 @@ const MUTANTS: [(&str, &str); 8] = [
     ("          unless on", "          or on"),
     ("for: 3m", "for: 30s"),
     ("result!=\"ok\"", "result=\"ok\""),
+    ("(inflight_events_lost_total unless", "(inflight_events_lost_total and"),
+    ("(increase(inflight_events_lost_total[10m]) > 0)", "inflight_events_lost_total > 0"),
 ];
 
 /// promtool in the root.
