@@ -270,7 +270,7 @@ fn the_standard_variables_fill_in_what_nothing_else_says() {
     let otlp = assemble(file, &environment, &none).unwrap().otlp.unwrap();
     assert_eq!((otlp.protocol, otlp.timeout), (Protocol::Grpc, Duration::from_secs(7)));
     let bad = [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")];
-    let message = assemble("otlp.endpoint = 'http://x:1'", &bad, &none).unwrap_err().to_string();
+    let message = assemble("otlp.endpoint = 'http://x:1'", &bad, &none).unwrap_err();
     assert!(message.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{message}");
 }
 

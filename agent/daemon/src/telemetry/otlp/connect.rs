@@ -12,6 +12,7 @@ use opentelemetry_otlp::{
 use opentelemetry_sdk::metrics::Temporality;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
+use super::client::{Client, Why};
 use crate::config::{Otlp, Protocol, read_headers};
 
 /// Where distributions keep the roots that the system trusts.
@@ -42,6 +43,8 @@ pub(super) struct Ingredients<'a> {
     headers: Vec<(String, String)>,
     /// For `https` only.
     tls: Option<Tls>,
+    /// Why requests by HTTP fail.
+    pub(super) why: Why,
 }
 
 struct Tls {
@@ -65,7 +68,7 @@ impl<'a> Ingredients<'a> {
             "https" => Some(Tls::read(config)?),
             _ => None,
         };
-        Ok(Self { config, headers, tls })
+        Ok(Self { config, headers, tls, why: Why::default() })
     }
 
     /// The exporter of spans.
@@ -125,7 +128,7 @@ impl<'a> Ingredients<'a> {
             .with_timeout(self.config.timeout)
             .with_compression(Compression::Gzip)
             .with_headers(headers)
-            .with_http_client(self.http_client()?))
+            .with_http_client(Client::new(self.http_client()?, self.why.clone())))
     }
 
     fn http_client(&self) -> Result<reqwest::Client, OtlpError> {

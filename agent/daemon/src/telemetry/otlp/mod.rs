@@ -5,6 +5,7 @@
 //! and counted: the newcomer, so that the first of a flood, which says how it began, is kept.
 
 mod attributes;
+mod client;
 mod connect;
 mod ids;
 mod pump;
@@ -71,6 +72,7 @@ impl Otlp {
         let link = |signal| {
             let instruments = ground.instruments.clone();
             Link::new(signal, instruments, config.endpoint.clone(), config.timeout, stopped.clone())
+                .saying(ingredients.why.clone())
         };
         let scope = InstrumentationScope::builder("inflightd")
             .with_version(env!("CARGO_PKG_VERSION"))

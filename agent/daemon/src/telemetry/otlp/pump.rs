@@ -13,6 +13,7 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter as _};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 
+use super::client::Why;
 use crate::telemetry::metrics::{Exported, Instruments, Signal};
 
 /// Most items in one batch: collectors take 4 MiB, and a verdict has some 4 KiB.
@@ -68,19 +69,26 @@ pub(super) struct Link {
     endpoint: String,
     timeout: Duration,
     stopped: watch::Receiver<bool>,
+    /// Why a request by HTTP failed: one of any signal's, they go to the same place.
+    why: Why,
     /// Failures since it last worked.
     failing: u64,
 }
 
 impl Link {
-    pub(super) const fn new(
+    pub(super) fn new(
         signal: Signal,
         instruments: Instruments,
         endpoint: String,
         timeout: Duration,
         stopped: watch::Receiver<bool>,
     ) -> Self {
-        Self { signal, instruments, endpoint, timeout, stopped, failing: 0 }
+        Self { signal, instruments, endpoint, timeout, stopped, why: Why::default(), failing: 0 }
+    }
+
+    /// The same, with the HTTP client's own words for what fails.
+    pub(super) fn saying(self, why: Why) -> Self {
+        Self { why, ..self }
     }
 
     /// So many items have left the queue for good.
@@ -99,7 +107,10 @@ impl Link {
                 self.works();
                 return true;
             }
-            Ok(Err(error)) => error.to_string(),
+            Ok(Err(error)) => match self.why.take() {
+                Some(why) => format!("{error}: {why}"),
+                None => error.to_string(),
+            },
             Err(_) => format!("no answer within {limit:?}"),
         };
         self.fails(&why);
