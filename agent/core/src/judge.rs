@@ -32,6 +32,8 @@ pub struct PeerCase {
     pub life: (Life, Nanos),
     /// When a process of that name was last seen gone; another may go by it since.
     pub gone_at: Option<Nanos>,
+    /// When its process was last looked for.
+    pub looked_at: Nanos,
     /// The last reading of its connections.
     pub meter: Option<(Nanos, Meter)>,
     /// When its connections last carried payload to it.
@@ -173,6 +175,9 @@ pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
         let due = hard_at.plus(policy.hard_grace);
         if now < due {
             return Judgement::Quiet(due);
+        }
+        if case.may_be_renewed() && now < stall_at {
+            return look_again;
         }
         if case.engine_looked_since(hard_at) || now >= stall_at {
             return found(case, policy, now);

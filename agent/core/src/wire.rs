@@ -69,6 +69,8 @@ pub(crate) struct PeerBook {
     pub(crate) life: Life,
     pub(crate) life_at: Nanos,
     pub(crate) gone_at: Option<Nanos>,
+    /// When its process was last looked for.
+    pub(crate) looked_at: Nanos,
     pub(crate) meter: Option<(Nanos, Meter)>,
     metered_since: Option<Nanos>,
     /// When the peer last took payload, by its meter.
@@ -102,6 +104,7 @@ impl Default for PeerBook {
             life: Life::Unseen,
             life_at: Nanos::ZERO,
             gone_at: None,
+            looked_at: Nanos::ZERO,
             meter: None,
             growth_at: None,
             metered_since: None,

@@ -79,6 +79,7 @@ impl Book {
             peer,
             life: (book.life, book.life_at),
             gone_at: book.gone_at,
+            looked_at: book.looked_at,
             meter: book.meter,
             growth_at: book.growth_at,
             reached: book.took_at().is_some(),

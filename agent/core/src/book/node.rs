@@ -116,6 +116,7 @@ impl Book {
             peer,
             life: (book.life, book.life_at),
             gone_at: book.gone_at,
+            looked_at: book.looked_at,
             meter: book.meter,
             growth_at: book.growth_at,
             stale_at: None,

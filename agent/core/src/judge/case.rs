@@ -66,6 +66,8 @@ impl Case<'_> {
         // What waits behind others has not met its peer yet, nor its failure.
         let peers = self.peers.iter().filter(|_| !self.is_queued());
         let gone = peers.filter_map(|peer| self.gone_at(peer)).min();
+        // The engine has its moment from the room's append on.
+        let gone = gone.map(|at| at.max(self.appended_at));
         let thread = self.thread_gone.map(|(_, at)| at).filter(|_| self.hooked);
         // A failed try that was followed by progress was mended.
         let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
@@ -80,6 +82,15 @@ impl Case<'_> {
     pub(super) fn gone_at(&self, peer: &PeerCase) -> Option<Nanos> {
         let gone_at = peer.gone_at.filter(|at| *at >= self.appended_at);
         gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1))
+    }
+
+    /// The room came after its peer's end, and nobody has looked since for a successor: the one
+    /// who let the room in may be it.
+    pub(super) fn may_be_renewed(&self) -> bool {
+        self.peers.iter().any(|peer| {
+            let ended_before = peer.life.0 == Life::Gone && peer.life.1 < self.appended_at;
+            ended_before && peer.looked_at < self.appended_at
+        })
     }
 
     /// When the process ended to which the room's transfers are addressed, where another goes by

@@ -111,3 +111,30 @@ fn without_the_hook_nothing_rests_on_a_scheduler() {
     let pool = Case { thread_gone: Some((Tid(7), ago(2))), last_progress: ago(9), ..frozen };
     assert_eq!(look(&Case { appended_at: ago(9), ..pool }), None, "threads come and go");
 }
+
+#[test]
+fn a_room_after_its_peers_end_waits_for_a_look_at_who_goes_by_the_name_now() {
+    let coverage = all_visible();
+    let gone = PeerCase { life: (Life::Gone, ago(9)), looked_at: ago(4), ..restarted() };
+    let failure = Some(Failure { at: ago(2), code: -10 });
+    let case = Case {
+        appended_at: ago(3),
+        last_progress: ago(3),
+        first_post: Some(ago(2)),
+        failure,
+        peers: vec![gone],
+        ..posted(&coverage)
+    };
+    assert_eq!(look(&case), None);
+    let looked = PeerCase { looked_at: ago(1), ..gone };
+    let case = Case { peers: vec![looked], ..case };
+    says(&case, Finding::NeverStarted, Cause::PeerDead, &[EvidenceId::PeerGone]);
+    let just_now = Nanos(crate::support::NOW.0 - 300_000_000);
+    let young = Case { appended_at: just_now, first_post: Some(just_now), failure: None, ..case };
+    let young = Case {
+        last_progress: just_now,
+        peers: vec![PeerCase { looked_at: ago(0), ..gone }],
+        ..young
+    };
+    assert_eq!(look(&young), None, "the engine has its moment from the append on");
+}

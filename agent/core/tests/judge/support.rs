@@ -27,6 +27,7 @@ pub(crate) fn peer() -> PeerCase {
         peer: Peer(1),
         life: (Life::Running, ago(1)),
         gone_at: None,
+        looked_at: ago(1),
         meter: Some((ago(1), meter)),
         growth_at: None,
         stale_at: None,
