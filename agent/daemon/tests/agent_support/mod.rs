@@ -65,6 +65,19 @@ impl Worker {
         Self::start(Command::new(python()).arg(tests.join("agent_support/worker.py")))
     }
 
+    /// The same in mount, pid and network namespaces of its own, with its own copy of the hook on
+    /// a file system that only it sees. The worker is the only child of the process started.
+    pub(crate) fn apart() -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let script = "hook=$($0 -c 'import inflightd_hook as h; print(h.__path__[0])') && \
+                      mount -t tmpfs tmpfs /mnt && cp -r \"$hook\" /mnt && \
+                      mount -t tmpfs tmpfs /dev/shm && PYTHONPATH=/mnt exec $0 $1";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]);
+        command.args(["sh", "-c", script]).arg(python());
+        Self::start(command.arg(tests.join("agent_support/worker.py")))
+    }
+
     /// A process with a connection to itself in a network namespace of its own, and its port.
     pub(crate) fn in_namespace() -> (Self, u16) {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
