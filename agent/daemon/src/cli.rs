@@ -21,7 +21,8 @@ Exit codes:
   3  a right is missing (root, CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, …), or lockdown forbids it
   4  this kernel offers no BPF, or is too old
   5  another agent is running
-  6  a process given by --pid has gone or is not a worker";
+  6  a process given by --pid has gone or is not a worker
+  7  no agent answers";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]
@@ -30,6 +31,8 @@ pub enum Command {
     Run(Run),
     /// Judge a capture again: the same lines as the agent printed when it was made.
     Replay(Replay),
+    /// Show the rooms that are open now, the oldest first.
+    Rooms(Rooms),
     /// Check a configuration file: all its errors at once, or the configuration in force.
     CheckConfig(CheckConfig),
 }
@@ -79,6 +82,25 @@ pub struct Flags {
     /// Send spans, logs and metrics to this OTLP endpoint, such as `http://127.0.0.1:4317`.
     #[arg(long, value_name = "ENDPOINT")]
     pub otlp: Option<String>,
+}
+
+/// `inflightd rooms`.
+#[derive(Debug, clap::Args)]
+pub struct Rooms {
+    /// The agent's answer as it is, one JSON object, instead of a table for people.
+    #[arg(long)]
+    pub json: bool,
+    /// Only the rooms of this process.
+    #[arg(long, value_name = "PID")]
+    pub pid: Option<u32>,
+    /// Most rooms to show.
+    #[arg(long, value_name = "COUNT", default_value_t = 1000,
+          value_parser = clap::value_parser!(u32).range(0..=16_384))]
+    pub limit: u32,
+    /// State directory of the agent to ask [default: that of the configuration, else
+    /// /run/inflightd].
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
 }
 
 /// `inflightd check-config`.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::config::ConfigError;
+use crate::http::HttpError;
+use crate::http::client::ClientError;
 use crate::journal::JournalError;
 use crate::probe::{LoadError, Obstacle};
 use crate::telemetry::TelemetryError;
@@ -35,6 +37,12 @@ pub enum RunError {
     /// Telemetry.
     #[error(transparent)]
     Telemetry(#[from] TelemetryError),
+    /// Metrics and health.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The agent that was asked.
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The system.
     #[error("{doing}")]
     Io {
@@ -92,7 +100,10 @@ impl RunError {
     /// The exit code; `--help` lists them.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Config(_) | Self::Capture { .. } | Self::Telemetry(TelemetryError::Otlp(_)) => 2,
+            Self::Config(_)
+            | Self::Capture { .. }
+            | Self::Telemetry(TelemetryError::Otlp(_))
+            | Self::Http(HttpError::Tcp { .. }) => 2,
             Self::Probes(
                 LoadError::Obstacle(Obstacle::Capabilities(_) | Obstacle::Lockdown)
                 | LoadError::Denied { .. },
@@ -100,7 +111,9 @@ impl RunError {
             Self::Probes(LoadError::Obstacle(_) | LoadError::NoBpf) => 4,
             Self::Busy(_) => 5,
             Self::Pid { .. } => 6,
+            Self::Client(_) => 7,
             Self::Probes(_)
+            | Self::Http(_)
             | Self::State(_)
             | Self::Telemetry(_)
             | Self::Io { .. }

@@ -130,6 +130,11 @@ impl Hits {
         }
     }
 
+    /// Whether probes are used.
+    pub const fn are_on(&self) -> bool {
+        matches!(self, Self::On(_))
+    }
+
     /// Probe links that are attached now.
     pub fn links(&self) -> u64 {
         match self {

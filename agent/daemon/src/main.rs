@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use inflightd::agent::chain;
 use inflightd::cli::{Cli, Command};
-use inflightd::{check_config, replay, run};
+use inflightd::{check_config, replay, rooms, run};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -15,6 +15,7 @@ fn main() -> ExitCode {
             run::run(args)
         }
         Command::Replay(args) => replay::replay(args),
+        Command::Rooms(args) => rooms::rooms(args),
         Command::CheckConfig(args) => check_config::check_config(args),
     };
     match result {

@@ -10,9 +10,12 @@ use crate::agent::{Agent, Parts, Teller, TellerParts};
 use crate::cli;
 use crate::clock::Clock;
 use crate::config::Config;
+use crate::desk::Desk;
 use crate::discover::Census;
 use crate::error::RunError;
+use crate::health::Health;
 use crate::hits::Hits;
+use crate::http::{self, Front};
 use crate::journal::Journal;
 use crate::probe::{Options, Probes, is_telling};
 use crate::proc::{self, Maps, Stat};
@@ -135,6 +138,9 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         })
         .transpose()?;
     let telemetry = Telemetry::start(config)?;
+    let (desk, asker) = Desk::new(Health::new(Clock::now()));
+    let front = Front { scrape: telemetry.meters().scrape(), asker };
+    let http = http::start(&front, config.http, &config.state_dir, &telemetry)?;
     let form = if args.json { Form::Json } else { Form::Text };
     let outlet = Outlet::new(Box::new(io::stdout()))
         .map_err(RunError::io("starting the thread of lines"))?;
@@ -142,7 +148,7 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         boot,
         census: Census::new(device, pids),
         hits,
-        policy: config.policy,
+        config: config.clone(),
         clock,
         teller: Teller::new(TellerParts {
             form,
@@ -152,6 +158,8 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
             tap,
             telemetry,
         }),
+        desk,
+        http,
     }))
 }
 
@@ -218,6 +226,7 @@ async fn serve(
             Wake::Census => agent.census(now)?,
         }
         agenda.served(wake, now);
+        agent.attend(at, now);
     }
 }
 

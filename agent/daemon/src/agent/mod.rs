@@ -2,6 +2,7 @@
 //!
 //! One thread does everything, so facts reach the ledger in one order, which a capture keeps.
 
+mod answer;
 mod candidates;
 mod census;
 mod gaze;
@@ -17,7 +18,7 @@ use std::io;
 
 use inflightd_capture::{Input, feed};
 use inflightd_core::fact::{Seq, Worker};
-use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy, Reason, Sight, Source};
+use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Reason, Sight, Source};
 
 use census::Workers;
 pub use census::chain;
@@ -26,7 +27,8 @@ pub use teller::{After, Teller, TellerParts};
 use unhooked::Strangers;
 
 use crate::clock::Clock;
-use crate::config::Config;
+use crate::config::{Config, Setting};
+use crate::desk::Desk;
 use crate::discover::Census;
 use crate::glance::Glances;
 use crate::hits::{Hits, Seen};
@@ -34,6 +36,7 @@ use crate::names::Names;
 use crate::proc::Maps;
 use crate::replay::said;
 use crate::sink::Writer;
+use crate::views::HttpView;
 use crate::worker::Watched;
 
 /// The fields of a handle were not those of a handle, although its build is known.
@@ -62,6 +65,11 @@ pub struct Agent {
     ledger: Ledger,
     glances: Glances,
     teller: Teller,
+    /// Where the loop is asked.
+    desk: Desk,
+    /// Every value in force.
+    settings: Vec<Setting>,
+    http: HttpView,
     /// Marks of processes that were not known as workers.
     unplaced: u64,
     mishaps: Vec<(&'static str, u64)>,
@@ -76,12 +84,16 @@ pub struct Parts {
     pub census: Census,
     /// The probes.
     pub hits: Hits,
-    /// Deadlines.
-    pub policy: Policy,
+    /// The configuration in force.
+    pub config: Config,
     /// Monotonic to wall time.
     pub clock: Clock,
     /// Where lines go.
     pub teller: Teller,
+    /// Where the loop is asked.
+    pub desk: Desk,
+    /// Where the agent listens.
+    pub http: HttpView,
 }
 
 impl Agent {
@@ -100,9 +112,12 @@ impl Agent {
             peers: Peers::default(),
             strangers: Strangers::new(),
             events: Vec::new(),
-            ledger: Ledger::new(parts.policy),
+            ledger: Ledger::new(parts.config.policy),
             glances: Glances::default(),
             teller: parts.teller,
+            desk: parts.desk,
+            settings: parts.config.settings,
+            http: parts.http,
             unplaced: 0,
             mishaps: Vec::new(),
         };
@@ -173,6 +188,7 @@ impl Agent {
         }
         self.pump(now)?;
         self.gaze(now);
+        self.desk.health.set_ready();
         Ok(())
     }
 
@@ -186,6 +202,7 @@ impl Agent {
     pub fn reloaded(&mut self, new: Option<&Config>) {
         self.teller.instruments().reloaded(new.is_some());
         if let Some(config) = new {
+            self.settings.clone_from(&config.settings);
             self.ledger.set_policy(config.policy);
             self.teller.reconfigure(config);
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::draft::{Draft, nearest};
@@ -57,6 +57,16 @@ impl Config {
     /// The configuration that a file gives, in this process's environment and without flags.
     pub fn check(path: &Path) -> Result<Self, ConfigError> {
         Self::assemble(Some(path), &std::env::vars_os().collect(), &cli::Flags::default())
+    }
+
+    /// Where the agent keeps its socket: as the flag says, else the configuration.
+    pub fn state_dir(flag: Option<&Path>) -> Result<PathBuf, ConfigError> {
+        if let Some(flag) = flag {
+            return Ok(flag.to_owned());
+        }
+        let path = Some(Path::new(CONFIG_FILE)).filter(|path| path.exists());
+        let environment = std::env::vars_os().collect();
+        Ok(Self::assemble(path, &environment, &cli::Flags::default())?.state_dir)
     }
 
     pub(super) fn assemble(

@@ -144,7 +144,8 @@ pub struct RanksField {
 }
 
 impl RanksField {
-    pub(super) const fn of(ranks: Ranks) -> Self {
+    /// The dimensions that are stated.
+    pub const fn of(ranks: Ranks) -> Self {
         const fn stated(rank: (u32, u32)) -> Option<(u32, u32)> {
             if rank.1 == 0 { None } else { Some(rank) }
         }

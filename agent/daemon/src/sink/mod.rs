@@ -12,7 +12,8 @@ pub use line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
 };
 pub use outlet::{Outlet, Sent, Weight};
-pub use writer::{Writer, outcome};
+pub use words::{size, span};
+pub use writer::{Writer, outcome, sights};
 
 /// A line as people read it, without a line feed.
 pub fn text(line: &Line) -> String {

@@ -72,7 +72,7 @@ pub(super) fn counted(count: u64, what: &str) -> String {
 }
 
 /// Seconds for people.
-pub(super) fn span(seconds: f64) -> String {
+pub fn span(seconds: f64) -> String {
     if seconds < 1.0 { format!("{:.0} ms", seconds * 1e3) } else { format!("{seconds:.1} s") }
 }
 
@@ -91,7 +91,7 @@ pub(super) fn time_of_day(rfc3339: &str) -> String {
 
 /// Bytes for people.
 #[expect(clippy::cast_precision_loss, reason = "three digits are shown: 53 bits are plenty")]
-pub(super) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     UNITS.into_iter().find(|(_, unit)| bytes >= *unit).map_or_else(
         || format!("{bytes} B"),

@@ -2,7 +2,7 @@
 
 use inflightd_core::fact::{Outcome, Peer, Seq, Worker};
 use inflightd_core::verdict::{Appended, Bytes, Clear, Dwell, Tier, Verdict};
-use inflightd_core::{Coverage, Evidence, Nanos, Output, Sight};
+use inflightd_core::{Coverage, Evidence, Nanos, Output, Sight, Source};
 
 use super::line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
@@ -146,7 +146,7 @@ impl Writer<'_> {
     }
 
     /// What every line about a room says.
-    fn of(&self, worker: Worker, seq: Seq) -> Line {
+    pub fn of(&self, worker: Worker, seq: Seq) -> Line {
         Line {
             seq: Some(seq.0),
             rid: self
@@ -175,7 +175,8 @@ impl Writer<'_> {
         })
     }
 
-    fn peers(&self, peers: &[Peer]) -> Vec<PeerField> {
+    /// Peers by name.
+    pub fn peers(&self, peers: &[Peer]) -> Vec<PeerField> {
         peers.iter().filter_map(|peer| self.peer(*peer)).collect()
     }
 
@@ -203,17 +204,20 @@ impl Writer<'_> {
 }
 
 fn fields(coverage: &Coverage) -> Vec<CoverageField> {
-    coverage
-        .each()
-        .map(|(source, sight, _)| {
-            let (sight, why) = match sight {
-                Sight::Visible => ("visible", None),
-                Sight::Degraded(reason) => ("degraded", Some(reason.name())),
-                Sight::Blind(reason) => ("blind", Some(reason.name())),
-            };
-            CoverageField { source: source.name(), sight, why }
-        })
-        .collect()
+    sights(coverage.each().map(|(source, sight, _)| (source, sight)))
+}
+
+/// How well each source sees.
+pub fn sights(each: impl Iterator<Item = (Source, Sight)>) -> Vec<CoverageField> {
+    each.map(|(source, sight)| {
+        let (sight, why) = match sight {
+            Sight::Visible => ("visible", None),
+            Sight::Degraded(reason) => ("degraded", Some(reason.name())),
+            Sight::Blind(reason) => ("blind", Some(reason.name())),
+        };
+        CoverageField { source: source.name(), sight, why }
+    })
+    .collect()
 }
 
 /// The word for an outcome.

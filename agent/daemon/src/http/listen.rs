@@ -1,0 +1,67 @@
+//! Where connections come in.
+
+use std::fs::{self, Permissions};
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use tokio::net::{TcpListener, UnixListener};
+
+/// The socket in the state directory.
+pub const SOCKET: &str = "agent.sock";
+
+/// Why the agent cannot be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    /// The TCP address.
+    #[error(
+        "http.listen (or --listen) is {address}: give an address of this node and a port that is \
+         free, or `off`"
+    )]
+    Tcp {
+        /// What was given.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The Unix socket.
+    #[error("making the socket {}: give another state_dir (or --state-dir)", path.display())]
+    Unix {
+        /// Where it should be.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// Listens on an address; returns it with the port that was chosen where none was given.
+pub(super) fn tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), HttpError> {
+    let bind = || {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        let bound = listener.local_addr()?;
+        Ok((TcpListener::from_std(listener)?, bound))
+    };
+    bind().map_err(|source| HttpError::Tcp { address, source })
+}
+
+/// Listens on the socket in the state directory, which this agent has locked: a socket that is
+/// there belongs to nobody any more.
+pub(super) fn unix(state_dir: &Path) -> Result<UnixListener, HttpError> {
+    let path = state_dir.join(SOCKET);
+    let bind = || {
+        // Nobody may connect before the permissions are set.
+        let fresh = state_dir.join(format!("{SOCKET}.new"));
+        if fs::symlink_metadata(&fresh).is_ok() {
+            fs::remove_file(&fresh)?;
+        }
+        let listener = UnixListener::bind(&fresh)?;
+        fs::set_permissions(&fresh, Permissions::from_mode(0o600))?;
+        fs::rename(&fresh, &path)?;
+        Ok(listener)
+    };
+    bind().map_err(|source| HttpError::Unix { path: path.clone(), source })
+}

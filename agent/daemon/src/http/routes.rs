@@ -1,0 +1,175 @@
+//! The routes.
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::Serialize;
+use serde_json::json;
+
+use super::Front;
+use crate::clock::Clock;
+use crate::desk::{Answer, Ask};
+
+/// Content type of Prometheus' text format.
+pub const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// Rooms in an answer where no `limit` is given.
+const ROOMS: usize = 1000;
+/// Most rooms in one answer.
+const ROOMS_MAX: usize = 16_384;
+
+const FOR_ALL: &str = "/metrics /healthz /readyz /workers /workers/{pid}";
+const FOR_ROOT: &str = "/metrics /healthz /readyz /workers /workers/{pid} /rooms /agent";
+
+/// The routes on the TCP address.
+pub(super) fn for_all(front: &Front) -> Router {
+    shared().fallback(async || unknown(FOR_ALL)).with_state(front.clone())
+}
+
+/// The routes on the Unix socket.
+pub(super) fn for_root(front: &Front) -> Router {
+    shared()
+        .route("/rooms", get(rooms))
+        .route("/agent", get(agent))
+        .fallback(async || unknown(FOR_ROOT))
+        .with_state(front.clone())
+}
+
+fn shared() -> Router<Front> {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/workers", get(workers))
+        .route("/workers/{pid}", get(worker))
+}
+
+fn unknown(routes: &str) -> Response {
+    let routes: Vec<&str> = routes.split(' ').collect();
+    let told = json!({ "error": "there is no such path here", "routes": routes });
+    (StatusCode::NOT_FOUND, Json(told)).into_response()
+}
+
+fn refuse(status: StatusCode, error: &impl ToString) -> Response {
+    (status, Json(json!({ "error": error.to_string() }))).into_response()
+}
+
+fn said<T: Serialize>(well: bool, view: &T) -> Response {
+    let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(view)).into_response()
+}
+
+async fn metrics(State(front): State<Front>) -> Response {
+    // Thousands of series take a while to render: health must not wait for them.
+    let scrape = front.scrape.clone();
+    let text = tokio::task::spawn_blocking(move || scrape.text()).await;
+    match text {
+        Ok(Ok(text)) => ([(header::CONTENT_TYPE, TEXT_FORMAT)], text).into_response(),
+        Ok(Err(error)) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        Err(error) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &error),
+    }
+}
+
+async fn healthz(State(front): State<Front>) -> Response {
+    let (health, now) = (&front.asker.health, Clock::now());
+    let age = health.age(now).secs_f64();
+    said(health.is_well(now), &json!({ "well": health.is_well(now), "loop_age_s": age }))
+}
+
+async fn readyz(State(front): State<Front>) -> Response {
+    let ready = front.asker.health.is_ready();
+    let why = (!ready).then_some("the first census is not done");
+    said(ready, &json!({ "ready": ready, "why": why }))
+}
+
+async fn ask(front: &Front, ask: Ask) -> Result<Answer, Response> {
+    let answer = front.asker.ask(ask).await;
+    answer.map_err(|silence| refuse(StatusCode::SERVICE_UNAVAILABLE, &silence))
+}
+
+async fn workers(State(front): State<Front>) -> Response {
+    match ask(&front, Ask::Workers(None)).await {
+        Ok(Answer::Workers(view)) => said(true, &view),
+        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Err(refusal) => refusal,
+    }
+}
+
+async fn worker(State(front): State<Front>, Path(text): Path<String>) -> Response {
+    let Ok(pid) = text.parse() else {
+        let told = format!("`{text}` is no process id: give a number, such as /workers/4711");
+        return refuse(StatusCode::NOT_FOUND, &told);
+    };
+    match ask(&front, Ask::Workers(Some(pid))).await {
+        Ok(Answer::Workers(view)) if view.workers.is_empty() => {
+            let told = format!("process {pid} is no worker under watch: /workers lists them");
+            refuse(StatusCode::NOT_FOUND, &told)
+        }
+        Ok(Answer::Workers(view)) => said(!view.wedged, &view),
+        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Err(refusal) => refusal,
+    }
+}
+
+async fn rooms(State(front): State<Front>, RawQuery(query): RawQuery) -> Response {
+    let (most, pid) = match limits(query.as_deref().unwrap_or_default()) {
+        Ok(limits) => limits,
+        Err(told) => return refuse(StatusCode::BAD_REQUEST, &told),
+    };
+    match ask(&front, Ask::Rooms(most, pid)).await {
+        Ok(Answer::Rooms(view)) => said(true, &view),
+        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Err(refusal) => refusal,
+    }
+}
+
+async fn agent(State(front): State<Front>) -> Response {
+    match ask(&front, Ask::Agent).await {
+        Ok(Answer::Agent(view)) => said(true, &view),
+        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Err(refusal) => refusal,
+    }
+}
+
+/// `limit` and `pid` of a query.
+fn limits(query: &str) -> Result<(usize, Option<u32>), String> {
+    let (mut most, mut pid) = (ROOMS, None);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        match pair.split_once('=').unwrap_or((pair, "")) {
+            ("limit", text) => {
+                most = text.parse().ok().filter(|most| *most <= ROOMS_MAX).ok_or_else(|| {
+                    format!("`limit` is `{text}`: give a number, at most {ROOMS_MAX}")
+                })?;
+            }
+            ("pid", text) => {
+                let given = text.parse();
+                let told = |_| format!("`pid` is `{text}`: give a process id");
+                pid = Some(given.map_err(told)?);
+            }
+            (other, _) => return Err(format!("unknown `{other}`: there are `limit` and `pid`")),
+        }
+    }
+    Ok((most, pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_and_bad_ones_named() {
+        assert_eq!(limits(""), Ok((ROOMS, None)));
+        assert_eq!(limits("limit=5&pid=7"), Ok((5, Some(7))));
+        assert_eq!(limits("limit=0"), Ok((0, None)));
+        for (query, told) in [
+            ("limit=x", "`limit` is `x`"),
+            ("limit=99999", "at most 16384"),
+            ("limit", "`limit` is ``"),
+            ("pid=-1", "`pid` is `-1`"),
+            ("sort=age", "unknown `sort`"),
+        ] {
+            assert!(limits(query).unwrap_err().contains(told), "{query}");
+        }
+    }
+}
