@@ -65,16 +65,23 @@ fn ask(state: &Path, path: &str) -> (u16, Value) {
     (answered.status, serde_json::from_slice(&answered.body).unwrap())
 }
 
-/// An agent on a port of its own choice, and its address.
-fn agent(state: &Path, more: &[&str]) -> (Agent, SocketAddr) {
-    let agent = Agent::start(state, &[&["--listen", "127.0.0.1:0"], more].concat());
-    let address = within_a_minute(|| {
+/// An agent that watches these processes alone, on a port of its own choice, and its address.
+fn agent(state: &Path, pids: &[u32], more: &[&str]) -> (Agent, SocketAddr) {
+    let pids: Vec<String> = pids.iter().map(|pid| format!("--pid={pid}")).collect();
+    let pids: Vec<&str> = pids.iter().map(String::as_str).collect();
+    let agent = Agent::start(state, &[&["--listen", "127.0.0.1:0"], &*pids, more].concat());
+    let view = ready(state);
+    (agent, view["http"]["listen"].as_str().unwrap().parse().unwrap())
+}
+
+/// What an agent says of itself, once it is ready.
+fn ready(state: &Path) -> Value {
+    let view = within_a_minute(|| {
         let answered = client::get(state, "/agent").ok()?;
         let view: Value = serde_json::from_slice(&answered.body).ok()?;
-        let ready = view["ready"] == true;
-        ready.then(|| view["http"]["listen"].as_str().unwrap().parse().unwrap())
+        (view["ready"] == true).then_some(view)
     });
-    (agent, address.expect("the agent listens"))
+    view.expect("the agent is ready")
 }
 
 /// The value of the series of that name with all of these labels.
@@ -95,22 +102,33 @@ fn names_of(text: &str, pid: u32) -> BTreeSet<&str> {
 }
 
 /// A worker whose three rooms are stuck, and not by what nobody can see: their peer has died.
-fn stuck(agent: &Agent) -> (Worker, Value) {
-    let peer = Worker::table("peer");
-    let worker = Worker::table("stay");
-    for pid in [peer.pid(), worker.pid()] {
-        agent.wait_for(pid, "coverage", |_| true);
+/// Watched besides: the worker `other`.
+struct Stuck {
+    agent: Agent,
+    at: SocketAddr,
+    worker: Worker,
+    /// The verdict about its first room.
+    verdict: Value,
+}
+
+impl Stuck {
+    fn new(state: &Path, other: Option<&Worker>) -> Self {
+        let (peer, worker) = (Worker::table("peer"), Worker::table("stay"));
+        let mut pids = vec![peer.pid(), worker.pid()];
+        pids.extend(other.map(Worker::pid));
+        let (agent, at) = agent(state, &pids, &DEADLINES);
+        for pid in pids {
+            agent.wait_for(pid, "coverage", |_| true);
+        }
+        drop(peer);
+        let told = |room: u64| {
+            agent.wait_for(worker.pid(), "verdict", |line| {
+                line["severity"] == "alert" && line["room"] == room
+            })
+        };
+        let [verdict, ..] = [0, 1, 2].map(told);
+        Self { agent, at, worker, verdict }
     }
-    drop(peer);
-    let told = |room: u64| {
-        agent.wait_for(worker.pid(), "verdict", |line| {
-            line["severity"] == "alert" && line["room"] == room
-        })
-    };
-    let first = told(0);
-    told(1);
-    told(2);
-    (worker, first)
 }
 
 const DEADLINES: [&str; 4] = ["--suspect", "0.5", "--stall", "1"];
@@ -144,8 +162,7 @@ fn check_stuck(text: &str, pid: &str) {
 fn a_stall_shows_in_every_metric_and_ends_with_its_worker() {
     let _turn = turn();
     let state = tempfile::tempdir().unwrap();
-    let (agent, at) = agent(state.path(), &DEADLINES);
-    let (worker, verdict) = stuck(&agent);
+    let Stuck { agent, at, worker, verdict } = Stuck::new(state.path(), None);
     let pid = worker.pid().to_string();
     let told = |key: &str| verdict[key].as_str().unwrap().to_owned();
     let (finding, cause) = (told("finding"), told("cause"));
@@ -202,9 +219,8 @@ fn promtool(text: &str) {
 fn a_worker_that_gets_nothing_through_is_wedged_and_a_busy_one_is_not() {
     let _turn = turn();
     let state = tempfile::tempdir().unwrap();
-    let (agent, at) = agent(state.path(), &DEADLINES);
     let busy = Worker::table("churn");
-    let (stuck, _) = stuck(&agent);
+    let Stuck { agent, at, worker: stuck, .. } = Stuck::new(state.path(), Some(&busy));
     let wedged = within_a_minute(|| {
         let response = get(at, &format!("/workers/{}", stuck.pid()));
         (response.status == 503 && response.json()["wedged"] == true).then_some(response)
@@ -243,7 +259,8 @@ fn a_worker_that_gets_nothing_through_is_wedged_and_a_busy_one_is_not() {
 fn every_path_says_what_it_is() {
     let _turn = turn();
     let state = tempfile::tempdir().unwrap();
-    let (agent, at) = agent(state.path(), &[]);
+    let worker = Worker::table("peer");
+    let (agent, at) = agent(state.path(), &[worker.pid()], &[]);
     let health = get(at, "/healthz");
     assert_eq!(health.status, 200, "{health:?}");
     assert!(health.json()["loop_age_s"].as_f64().unwrap() < 10.0);
@@ -276,12 +293,13 @@ fn the_socket_is_roots_alone_and_outlives_a_killed_agent() {
     let _turn = turn();
     let state = tempfile::tempdir().unwrap();
     let socket = state.path().join("agent.sock");
-    let (first, _) = agent(state.path(), &[]);
+    let worker = Worker::table("peer");
+    let (first, _) = agent(state.path(), &[worker.pid()], &[]);
     let mode = socket.metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     first.end(Signal::KILL);
     assert!(socket.exists());
-    let (second, at) = agent(state.path(), &["--stall", "7"]);
+    let (second, at) = agent(state.path(), &[worker.pid()], &["--stall", "7"]);
     let (status, view) = ask(state.path(), "/agent");
     assert_eq!(status, 200);
     assert_eq!(view["http"]["listen"], at.to_string());
@@ -296,8 +314,7 @@ fn the_socket_is_roots_alone_and_outlives_a_killed_agent() {
 fn open_rooms_are_listed_the_oldest_first() {
     let _turn = turn();
     let state = tempfile::tempdir().unwrap();
-    let (agent, _) = agent(state.path(), &DEADLINES);
-    let (worker, _) = stuck(&agent);
+    let Stuck { agent, worker, .. } = Stuck::new(state.path(), None);
     let (status, view) = ask(state.path(), &format!("/rooms?pid={}", worker.pid()));
     assert_eq!((status, &view["open"]), (200, &3.into()));
     let rooms = view["rooms"].as_array().unwrap();
@@ -337,7 +354,8 @@ fn open_rooms_are_listed_the_oldest_first() {
 fn clients_that_never_read_or_write_harm_nobody() {
     let _turn = turn();
     let state = tempfile::tempdir().unwrap();
-    let (agent, at) = agent(state.path(), &DEADLINES);
+    let worker = Worker::table("stay");
+    let (agent, at) = agent(state.path(), &[worker.pid()], &DEADLINES);
     let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(at).unwrap()).collect();
     let deaf: Vec<TcpStream> = (0..10)
         .map(|_| {
@@ -348,7 +366,6 @@ fn clients_that_never_read_or_write_harm_nobody() {
         .collect();
     // The socket has places of its own, and the loop does not notice.
     assert_eq!(ask(state.path(), "/healthz").0, 200);
-    let worker = Worker::table("stay");
     agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
     let health = ask(state.path(), "/healthz").1;
     assert!(health["loop_age_s"].as_f64().unwrap() < 5.0, "{health}");
@@ -390,25 +407,17 @@ fn an_address_that_is_taken_is_an_error_only_where_it_was_asked_for() {
     assert!(told.contains("http.listen") && told.contains(&address), "{told}");
     // Whoever has the default's port, this test or another agent: it is taken.
     let held = TcpListener::bind("127.0.0.1:9464");
-    let agent = Agent::start(state.path(), &[]);
-    let view = within_a_minute(|| {
-        let answered = client::get(state.path(), "/agent").ok()?;
-        let view: Value = serde_json::from_slice(&answered.body).ok()?;
-        (view["ready"] == true).then_some(view)
-    });
-    let view = view.expect("the agent runs all the same");
+    let worker = Worker::table("peer");
+    let only = format!("--pid={}", worker.pid());
+    let agent = Agent::start(state.path(), &[&only]);
+    let view = ready(state.path());
     let http = &view["http"];
     assert_eq!(http["listen"], Value::Null, "{view:#}");
     assert!(http["problem"].as_str().unwrap().contains("127.0.0.1:9464"), "{view:#}");
     drop(held);
     agent.end(Signal::TERM);
-    let off = Agent::start(state.path(), &["--listen", "off"]);
-    let http = within_a_minute(|| {
-        let answered = client::get(state.path(), "/agent").ok()?;
-        let view: Value = serde_json::from_slice(&answered.body).ok()?;
-        Some(view["http"].clone())
-    });
-    let http = http.expect("the socket is there");
+    let off = Agent::start(state.path(), &["--listen", "off", &only]);
+    let http = &ready(state.path())["http"];
     assert_eq!((&http["listen"], &http["problem"]), (&Value::Null, &Value::Null), "{http:#}");
     off.end(Signal::TERM);
 }
