@@ -44,7 +44,8 @@ impl World<'_> {
         self.await_event("prefill", "peered", ANSWER).map(drop)
     }
 
-    /// Kill a decode and start another under its NIXL name. The prefill is not told.
+    /// Kill a decode and start another under its NIXL name. The prefill is not told. Done when the
+    /// agent has found the new one, where an agent runs: what it does not know it cannot say.
     pub(in crate::cases) fn restart(&mut self, who: Who) -> Result<()> {
         let place = match (&self.net, who) {
             (None, _) => HERE,
@@ -56,7 +57,13 @@ impl World<'_> {
         old.end();
         let (pair, outbox) = (&self.case.pair, self.outbox.clone());
         *old = Process::start(DECODE, who.name(), pair, &place, self.scratch, outbox)?;
-        self.meet(who)
+        let pid = old.pid();
+        self.meet(who)?;
+        if !self.wait(READY, |world| world.agent.is_none() || world.covered.contains(&pid))? {
+            let text = format!("the agent has not found the restarted {} in {READY:?}", who.name());
+            self.record.agent_faults.push(text);
+        }
+        Ok(())
     }
 
     /// Decodes that come and go.
