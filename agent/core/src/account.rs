@@ -285,7 +285,13 @@ impl Account {
     }
 
     /// Transfer calls that have begun and not ended, as far as can be told.
-    pub(crate) fn calls_open(&self) -> u64 {
+    pub(crate) const fn calls_open(&self) -> u64 {
         self.counts.posts.saturating_sub(self.counts.dones)
+    }
+
+    /// Whether a transfer may be open that was not seen posted. Of those that were, the library
+    /// says more than the engine: one that failed is not open, whoever ignores that.
+    pub(crate) const fn unseen_open(&self) -> bool {
+        self.calls_open() > 0 && self.counts.posts > self.transfers_seen
     }
 }

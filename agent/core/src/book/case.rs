@@ -86,6 +86,8 @@ impl Book {
             stale_at: book.ended_untaken().or(account.stale_at),
             unmetered,
             moved: match book.moved(first_post, policy) {
+                // It was sent to a process that had ended: what its successor takes is others'.
+                _ if account.stale_at.is_some() => Moved::Bytes(0),
                 _ if unmetered => Moved::Unknown,
                 Moved::Bytes(bytes) => Moved::Bytes(book.left_for(bytes, first_post)),
                 other => other,

@@ -64,7 +64,7 @@ impl Book {
             return;
         };
         let progress = self.progress_of(account);
-        let open = account.calls_open() > 0 || self.open_transfers(account).next().is_some();
+        let open = account.unseen_open() || self.open_transfers(account).next().is_some();
         if let Some(account) = self.accounts.get_mut(&seq) {
             account.progress(progress);
             if !open {
@@ -80,7 +80,7 @@ impl Book {
 
     /// Whether the room has a transfer open to the peer, or may have one that was not seen.
     fn has_open(&self, account: &Account, peer: Peer) -> bool {
-        account.calls_open() > 0
+        account.unseen_open()
             || self.open_transfers(account).any(|t| t.peer.is_none_or(|p| p == peer))
     }
 
