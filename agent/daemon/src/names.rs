@@ -149,6 +149,12 @@ impl RoomName {
     pub fn of(view: &EntryView) -> Self {
         Self { rid: lossy(&view.rid), traceparent: lossy(&view.traceparent) }
     }
+
+    /// The texts of a mark, which has the request id only, and of its entry where that is known.
+    pub fn marked(rid: &[u8], view: Option<&EntryView>) -> Self {
+        let of_entry = view.map(Self::of).unwrap_or_default();
+        Self { rid: String::from_utf8_lossy(rid).into_owned(), ..of_entry }
+    }
 }
 
 /// A name that was given a number: captures keep these, so that a replay speaks of the same.

@@ -271,13 +271,7 @@ impl Tracker {
             room: view.as_ref().map_or(record.room, |view| view.room),
             expected: view.as_ref().map_or(record.expected, |view| view.expected),
             view: view.as_deref(),
-            name: RoomName {
-                rid: String::from_utf8_lossy(rid).into_owned(),
-                traceparent: view
-                    .as_deref()
-                    .map(|view| RoomName::of(view).traceparent)
-                    .unwrap_or_default(),
-            },
+            name: RoomName::marked(rid, view.as_deref()),
         };
         self.admit(newcomer, out);
     }
