@@ -125,6 +125,8 @@ impl Agent {
         tracing::warn!(pid = read.pid, error = chain(error), "a worker's table cannot be read");
         let number = self.add(read, map.inode, About::unread(), Removals::default(), now);
         self.cover(number, Source::Table, Sight::Blind(error.reason()), now);
+        // Its marks can be heard all the same.
+        self.attach(number, &read.maps, now);
     }
 
     fn found_table(&mut self, read: &Read, map: &TableMap, opened: (Mapped, About), now: Nanos) {
