@@ -24,6 +24,14 @@ Exit codes:
   6  a process given by --pid has gone or is not a worker
   7  no agent answers";
 
+const DOCTOR_CODES: &str = "\
+Exit codes:
+  0  every source sees every worker
+  1  something is degraded or blind, or could not be looked at
+  2  wrong arguments or configuration
+  3  a right is missing
+  4  the kernel lacks something";
+
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
@@ -33,6 +41,9 @@ pub enum Command {
     Replay(Replay),
     /// Show the rooms that are open now, the oldest first.
     Rooms(Rooms),
+    /// What can be seen on this node, what cannot and why, and what would mend it.
+    #[command(after_help = DOCTOR_CODES)]
+    Doctor(Doctor),
     /// Check a configuration file: all its errors at once, or the configuration in force.
     CheckConfig(CheckConfig),
 }
@@ -112,6 +123,23 @@ pub struct CheckConfig {
     /// Print the JSON schema of the file instead.
     #[arg(long)]
     pub schema: bool,
+}
+
+/// `inflightd doctor`.
+#[derive(Debug, clap::Args)]
+pub struct Doctor {
+    /// The report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Look at this process; may be given several times. Without it at all.
+    #[arg(long, value_name = "PID")]
+    pub pid: Vec<u32>,
+    /// Where the agent to be asked keeps its socket [default: as the configuration says].
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// The agent's configuration file [default: /etc/inflightd/inflightd.toml].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// `inflightd replay`.

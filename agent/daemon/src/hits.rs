@@ -190,7 +190,7 @@ fn log(report: &AttachReport) {
 }
 
 /// What a report means for the sources.
-fn seen(report: &AttachReport) -> Seen {
+pub(crate) fn seen(report: &AttachReport) -> Seen {
     Seen {
         sights: PROBED
             .iter()

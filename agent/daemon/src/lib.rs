@@ -19,6 +19,7 @@ pub mod clock;
 pub mod config;
 pub mod desk;
 pub mod discover;
+pub mod doctor;
 pub mod error;
 pub mod glance;
 pub mod health;

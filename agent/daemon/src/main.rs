@@ -5,21 +5,22 @@ use std::process::ExitCode;
 use clap::Parser;
 use inflightd::agent::chain;
 use inflightd::cli::{Cli, Command};
-use inflightd::{check_config, replay, rooms, run};
+use inflightd::{check_config, doctor, replay, rooms, run};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Run(args) => {
             log_to_stderr(args.log);
-            run::run(args)
+            run::run(args).map(|()| ExitCode::SUCCESS)
         }
-        Command::Replay(args) => replay::replay(args),
-        Command::Rooms(args) => rooms::rooms(args),
-        Command::CheckConfig(args) => check_config::check_config(args),
+        Command::Replay(args) => replay::replay(args).map(|()| ExitCode::SUCCESS),
+        Command::CheckConfig(args) => check_config::check_config(args).map(|()| ExitCode::SUCCESS),
+        Command::Rooms(args) => rooms::rooms(args).map(|()| ExitCode::SUCCESS),
+        Command::Doctor(args) => doctor::doctor(args),
     };
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             #[expect(clippy::print_stderr, reason = "the last word before the exit code")]
             {

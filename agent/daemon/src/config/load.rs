@@ -49,9 +49,14 @@ pub type Environment = Vec<(OsString, OsString)>;
 impl Config {
     /// The configuration of `inflightd run` with these arguments, in this process's environment.
     pub fn load(run: &cli::Run) -> Result<Self, ConfigError> {
+        Self::find(run.config.as_deref(), &run.flags)
+    }
+
+    /// The same for whoever has a file and flags, or neither.
+    pub fn find(file: Option<&Path>, flags: &cli::Flags) -> Result<Self, ConfigError> {
         let fallback = Path::new(CONFIG_FILE);
-        let path = run.config.clone().or_else(|| fallback.exists().then(|| fallback.to_owned()));
-        Self::assemble(path.as_deref(), &std::env::vars_os().collect(), &run.flags)
+        let path = file.or_else(|| fallback.exists().then_some(fallback));
+        Self::assemble(path, &std::env::vars_os().collect(), flags)
     }
 
     /// The configuration that a file gives, in this process's environment and without flags.

@@ -134,7 +134,8 @@ impl Probes {
     }
 }
 
-fn returns(release: &str, risk: bool) -> Returns {
+/// Where return probes are allowed on a kernel of this release.
+pub(crate) fn returns(release: &str, risk: bool) -> Returns {
     if preflight::seccomp_kills_at_returns(release) {
         Returns::Nowhere(release.trim().to_owned())
     } else if risk {

@@ -8,6 +8,7 @@
 //! * `builds`: structure offsets by build-id, as data (`builds.toml`);
 //! * `plan`: catalogue × library → points and gaps, a pure function;
 //! * `look`: each file once, as far as a visit reaches;
+//! * `survey`: what would be probed, for who only asks;
 //! * `attach`, `load`, `ring`, `logs`: the kernel side of it. They alone know aya.
 //!
 //! # What the records mean
@@ -53,6 +54,7 @@ mod reap;
 mod report;
 mod ring;
 mod rules;
+mod survey;
 
 pub use attach::{Holdings, Probes};
 pub use builds::{Builds, BuildsError};
@@ -64,3 +66,6 @@ pub use plan::{Gap, Group, ReturnRisk};
 pub use preflight::Obstacle;
 pub use report::{AttachError, AttachReport, LibraryReport, Released, WatchError};
 pub use ring::DrainStats;
+pub use survey::{
+    EMULATED_NS, SINGLE_STEP_NS, Survey, SurveyLibrary, SurveyPoint, bpf_features, obstacle, survey,
+};

@@ -12,6 +12,7 @@ pub use line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
 };
 pub use outlet::{Outlet, Sent, Weight};
+pub(crate) use words::counted;
 pub use words::{size, span};
 pub use writer::{Writer, outcome, sights};
 

@@ -67,7 +67,7 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
 }
 
 /// `1 room`, `2 rooms`.
-pub(super) fn counted(count: u64, what: &str) -> String {
+pub(crate) fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 

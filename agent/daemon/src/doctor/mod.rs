@@ -1,0 +1,175 @@
+//! `inflightd doctor`: what can be seen on this node, what cannot and why, and what would mend it.
+//!
+//! It asks the running agent, and looks at the rest itself: read-only, without a probe on anything.
+
+mod ask;
+mod engines;
+mod fixes;
+mod node;
+mod text;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+use inflightd_core::Reason;
+use serde::Serialize;
+use serde_json::Value;
+
+pub use engines::{Engine, GapRow, Hookless, LibraryRow, PointRow, SourceRow};
+pub use fixes::fix;
+pub use node::{Check, State};
+
+use crate::cli;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::discover::{Census, Read};
+use crate::error::RunError;
+use crate::table;
+
+/// Everything that the doctor found. Field names are promises.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// This machine.
+    pub node: Vec<Check>,
+    /// What keeps an agent started like this from using probes; `null` where nothing does.
+    pub hindrance: Option<String>,
+    /// What the running agent says of itself; `null` where none runs.
+    pub agent: Option<Value>,
+    /// Why a running agent could not be asked.
+    pub agent_problem: Option<String>,
+    /// Each worker.
+    pub workers: Vec<Engine>,
+    /// Processes with a transfer library and without the hook.
+    pub without_hook: Vec<Hookless>,
+    /// What could not be looked at.
+    pub problems: Vec<String>,
+}
+
+impl Report {
+    /// 0: every source sees every worker; 1: something is degraded, blind or could not be looked
+    /// at; 3: a right is missing; 4: the kernel lacks something.
+    pub fn exit_code(&self) -> u8 {
+        let worst = self.node.iter().map(|check| check.state).max();
+        let unseen = |row: &SourceRow| row.sight == "degraded" || row.sight == "blind";
+        let mut sources = self.workers.iter().flat_map(|worker| &worker.sources);
+        match worst {
+            Some(State::KernelLacks) => 4,
+            Some(State::NoRight) => 3,
+            _ if sources.any(unseen) => 1,
+            _ if !self.problems.is_empty() || self.agent_problem.is_some() => 1,
+            _ => 0,
+        }
+    }
+}
+
+/// Examines this node and prints what was found.
+pub fn doctor(args: &cli::Doctor) -> Result<ExitCode, RunError> {
+    let flags = cli::Flags { state_dir: args.state_dir.clone(), ..cli::Flags::default() };
+    let config = Config::find(args.config.as_deref(), &flags)?;
+    let report = examine(&config.state_dir, &args.pid)?;
+    let text = if args.json {
+        let json = serde_json::to_string_pretty(&report).map_err(std::io::Error::from);
+        json.map_err(RunError::io("writing the report"))? + "\n"
+    } else {
+        text::render(&report)
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(RunError::io("writing the report")(error))
+        }
+        _ => Ok(ExitCode::from(report.exit_code())),
+    }
+}
+
+/// Looks at everything; at these processes only, where any are named.
+pub fn examine(state_dir: &Path, pids: &[u32]) -> Result<Report, RunError> {
+    let node = node::checks();
+    let hindrance = node::hindrance();
+    let worst = node.iter().map(|check| check.state).max();
+    let hindered = hindrance.is_some().then_some(match worst {
+        Some(State::KernelLacks) => Reason::KernelLacks,
+        _ => Reason::NotPermitted,
+    });
+    let mut report = Report {
+        node,
+        hindrance,
+        agent: None,
+        agent_problem: None,
+        workers: Vec::new(),
+        without_hook: Vec::new(),
+        problems: Vec::new(),
+    };
+    let told = report.ask(state_dir);
+    let device = table::memfd_device().map_err(RunError::io("making a memfd"))?;
+    let reads = Census::new(device, pids.to_vec())
+        .look(Clock::now())
+        .map_err(RunError::io("listing the processes"))?;
+    let mut libraries = BTreeMap::new();
+    for pid in pids.iter().filter(|pid| reads.iter().all(|read| read.pid != **pid)) {
+        report.problems.push(format!("process {pid} is not there, or cannot be looked at"));
+    }
+    for read in &reads {
+        report.look_at(read, hindered, &mut libraries);
+    }
+    if let Some(answer) = told {
+        let mut told = engines::told(&answer, &libraries);
+        told.retain(|worker| pids.is_empty() || pids.contains(&worker.pid));
+        // The agent knows more than a look from outside shows.
+        let known = |engine: &Engine| told.iter().any(|worker| worker.pid == engine.pid);
+        report.workers.retain(|engine| !known(engine));
+        report.workers.extend(told);
+    }
+    report.workers.sort_by_key(|worker| (worker.pid, worker.index));
+    Ok(report)
+}
+
+impl Report {
+    fn ask(&mut self, state_dir: &Path) -> Option<Value> {
+        let asked = ask::get(state_dir, "/agent").and_then(|agent| {
+            self.agent = agent;
+            if self.agent.is_some() { ask::get(state_dir, "/workers") } else { Ok(None) }
+        });
+        asked.unwrap_or_else(|problem| {
+            self.agent_problem = Some(problem);
+            None
+        })
+    }
+
+    fn look_at(
+        &mut self,
+        read: &Read,
+        hindered: Option<Reason>,
+        libraries: &mut BTreeMap<u32, Vec<LibraryRow>>,
+    ) {
+        let is_worker = !read.maps.tables.is_empty();
+        let promising = read.maps.objects.iter().any(|map| crate::probe::is_telling(&map.path));
+        if !is_worker && !promising {
+            return;
+        }
+        let survey = match engines::survey_of(read) {
+            Ok(survey) => survey,
+            Err(problem) => {
+                self.problems.push(format!("process {}: {problem}", read.pid));
+                return;
+            }
+        };
+        if survey.unfinished {
+            self.problems.push(format!("process {}: not all files were searched", read.pid));
+        }
+        let rows = engines::rows(&survey);
+        libraries.insert(read.pid, rows.clone());
+        if is_worker {
+            self.workers.extend(engines::workers(read, survey, hindered));
+        } else if rows.iter().any(|row| row.family != "inflight") {
+            let command = fs::read_to_string(format!("/proc/{}/comm", read.pid));
+            let command = command.unwrap_or_default().trim().to_owned();
+            self.without_hook.push(Hookless { pid: read.pid, command, libraries: rows });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,139 @@
+//! `inflightd doctor` on this machine, with and without rights. Needs root.
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test ends by a panic, and its helpers are part of it"
+)]
+
+mod agent_support;
+
+use std::process::{Command, Output};
+
+use agent_support::{Agent, Worker, inflightd, sight, turn};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Not a test of its own: what [`Worker::table`] starts.
+#[test]
+fn as_a_worker() {
+    agent_support::worker::main();
+}
+
+fn doctor(worker: &Worker, arguments: &[&str]) -> Output {
+    let state = tempfile::tempdir().unwrap();
+    inflightd(&["doctor", "--pid", &worker.pid().to_string(), "--state-dir"])
+        .arg(state.path())
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+fn source<'a>(worker: &'a Value, name: &str) -> &'a Value {
+    let sources = worker["sources"].as_array().unwrap();
+    sources.iter().find(|row| row["source"] == name).unwrap()
+}
+
+#[test]
+fn a_worker_with_the_hook_is_seen_by_its_marks_and_what_they_cost_is_told() {
+    let _turn = turn();
+    let worker = Worker::hooked();
+    let report = json(&doctor(&worker, &["--json"]));
+    assert_eq!(report["agent"], Value::Null);
+    let seen = &report["workers"][0];
+    assert_eq!((&seen["pid"], &seen["engine"]), (&worker.pid().into(), &"test".into()));
+    for name in ["table", "marks", "exits"] {
+        assert_eq!(source(seen, name)["sight"], "visible", "{seen:#}");
+    }
+    let transfers = source(seen, "transfers");
+    assert_eq!(transfers["why"], "library_missing");
+    assert!(transfers["fix"].as_str().unwrap().len() > 10);
+    let library = &seen["libraries"][0];
+    assert_eq!(library["family"], "inflight");
+    assert!(library["build_id"].as_str().unwrap().len() >= 16, "{library:#}");
+    let points = library["points"].as_array().unwrap();
+    assert_eq!(points.len(), 8);
+    assert!(points.iter().all(|point| point["expected_ns"] == 450));
+}
+
+#[test]
+fn the_page_fits_a_screen_and_says_what_is_not_seen() {
+    let _turn = turn();
+    let worker = Worker::table("stay");
+    let output = doctor(&worker, &[]);
+    let page = String::from_utf8(output.stdout).unwrap();
+    assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
+    for part in ["NODE", "none is running", "BLIND     marks", "-> install the hook"] {
+        assert!(page.contains(part), "no {part}:\n{page}");
+    }
+    assert_eq!(output.status.code(), Some(1), "{page}");
+}
+
+#[test]
+fn a_running_agent_is_asked_what_it_sees() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let worker = Worker::hooked();
+    let pid = worker.pid().to_string();
+    let agent = Agent::start(state.path(), &["--pid", &pid]);
+    agent.wait_for(worker.pid(), "coverage", |line| sight(line, "marks").0 == "visible");
+    let ask = || {
+        let output = inflightd(&["doctor", "--json", "--pid", &pid, "--state-dir"])
+            .arg(state.path())
+            .output()
+            .unwrap();
+        json(&output)
+    };
+    let report = ask();
+    assert!(report["agent"]["pid"].is_u64(), "{report:#}");
+    let [seen] = report["workers"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
+    assert_eq!((&seen["by"], &seen["index"]), (&"agent".into(), &0.into()));
+    assert_eq!(source(seen, "marks")["sight"], "visible");
+    assert_eq!(source(seen, "peers")["why"], "peer_elsewhere", "{seen:#}");
+    assert!(source(seen, "peers")["fix"].as_str().unwrap().contains("peer's node"));
+    assert_eq!(seen["libraries"][0]["family"], "inflight");
+    agent.end(Signal::KILL);
+    assert_eq!(ask()["workers"][0]["by"], "doctor");
+}
+
+#[test]
+fn a_table_that_cannot_be_read_is_blind() {
+    let _turn = turn();
+    let worker = Worker::table("version");
+    let report = json(&doctor(&worker, &["--json"]));
+    let table = source(&report["workers"][0], "table").clone();
+    assert_eq!((&table["sight"], &table["why"]), (&"blind".into(), &"abi_mismatch".into()));
+}
+
+#[test]
+fn without_rights_the_missing_ones_are_named() {
+    let output = Command::new("setpriv")
+        .args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_inflightd")])
+        .args(["doctor", "--json", "--state-dir", "/tmp/inflightd-unused"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = json(&output);
+    let checks = report["node"].as_array().unwrap();
+    let missing = checks.iter().find(|check| check["name"] == "CAP_SYS_ADMIN").unwrap();
+    assert_eq!(missing["state"], "no_right");
+    assert!(report["hindrance"].as_str().unwrap().contains("CAP_SYS_ADMIN"));
+}
+
+#[test]
+fn a_process_that_is_not_there_is_told() {
+    let state = tempfile::tempdir().unwrap();
+    let output = inflightd(&["doctor", "--json", "--pid", "4194305", "--state-dir"])
+        .arg(state.path())
+        .output()
+        .unwrap();
+    let report = json(&output);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(report["problems"][0].as_str().unwrap().contains("4194305"), "{report:#}");
+}
