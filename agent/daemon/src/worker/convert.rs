@@ -1,6 +1,6 @@
 //! The table's words as the core's.
 
-use inflightd_abi::table::{self, EntryView};
+use inflightd_abi::table::{self, EntryView, PeerKind};
 use inflightd_core::Nanos;
 use inflightd_core::fact::{Counts, Outcome, Phase};
 
@@ -17,6 +17,14 @@ pub(super) fn counts(view: &EntryView, now: Nanos) -> Counts {
         first_post: moment(view.first_post_at),
         last_done: moment(view.last_done_at),
     }
+}
+
+/// Whether a room goes to Mooncake sessions, which give up a silent transfer themselves.
+pub(super) fn is_mooncake(view: &EntryView) -> bool {
+    let mut kinds = view.peers.iter().filter(|peer| !peer.value.bytes().is_empty());
+    let first = kinds.next().map(|peer| peer.kind);
+    first == Some(PeerKind::MooncakeSession)
+        && kinds.all(|peer| peer.kind == PeerKind::MooncakeSession)
 }
 
 /// The table's phase as the core's.

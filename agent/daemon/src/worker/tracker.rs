@@ -6,14 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inflightd_abi::table::{self, EntryView, PeerKind, State, Table};
+use inflightd_abi::table::{self, EntryView, State, Table};
 use inflightd_core::fact::{Append, Counts, Outcome, Peer, Room, Seq, Tid, Worker};
 use inflightd_core::{Event, Fact, Nanos};
 
 mod scan;
 
 use super::Removals;
-use super::convert::{counts, outcome};
+use super::convert::{counts, is_mooncake, outcome};
 use crate::journal::OpenRoom;
 use crate::names::{Names, PeerName, RoomName};
 
@@ -84,14 +84,6 @@ struct Newcomer<'a> {
     expected: u64,
     view: Option<&'a EntryView>,
     name: RoomName,
-}
-
-/// Whether a room goes to Mooncake sessions, which give up a silent transfer themselves.
-fn is_mooncake(view: &EntryView) -> bool {
-    let mut kinds = view.peers.iter().filter(|peer| !peer.value.bytes().is_empty());
-    let first = kinds.next().map(|peer| peer.kind);
-    first == Some(PeerKind::MooncakeSession)
-        && kinds.all(|peer| peer.kind == PeerKind::MooncakeSession)
 }
 
 impl Tracker {
