@@ -13,7 +13,7 @@ use crate::tally::Tally;
 use crate::tree::{cargo, target};
 
 /// The cases that a plain test run takes: one for each kind of finding, and the healthy pair.
-const SHORT: [&str; 9] = [
+const SHORT: [&str; 10] = [
     "healthy",
     "never_posted",
     "frozen_before_wired",
@@ -23,6 +23,7 @@ const SHORT: [&str; 9] = [
     "lost_notice",
     "queued_behind_frozen",
     "partition",
+    "no_hook",
 ];
 
 /// Options of `cargo xtask test`.

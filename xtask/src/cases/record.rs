@@ -134,14 +134,22 @@ pub(super) struct RuledOut {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Sight {
+    pub(super) source: String,
+    #[serde(rename = "sight")]
+    pub(super) how: String,
     pub(super) why: Option<String>,
 }
 
 impl Line {
     /// Whether it says that its worker is covered as far as it will be: nothing is still to be
-    /// attached.
+    /// attached. Whose table cannot be read has no known peers, so their meters are never read.
     pub(super) fn is_covered(&self) -> bool {
-        let pending = |sight: &Sight| sight.why.as_deref() == Some("not_attached");
+        let of_peers = |sight: &Sight| matches!(sight.source.as_str(), "connections" | "peers");
+        let blind = |sight: &Sight| sight.source == "table" && sight.how == "blind";
+        let no_table = self.coverage.iter().any(blind);
+        let pending = |sight: &Sight| {
+            sight.why.as_deref() == Some("not_attached") && !(no_table && of_peers(sight))
+        };
         self.kind == "coverage" && !self.coverage.iter().any(pending)
     }
 

@@ -31,7 +31,7 @@ const DRAIN: Duration = Duration::from_secs(30);
 /// Longest time for the agent to speak of what has ended.
 const SETTLE: Duration = Duration::from_secs(3);
 /// Longest time for an agent without marks to speak of a worker that has not posted yet.
-const UNHOOKED: Duration = Duration::from_secs(4);
+const UNHOOKED: Duration = Duration::from_secs(20);
 /// Ids of the victims, in turn from here.
 const FIRST_VICTIM: u64 = 1 << 63;
 
