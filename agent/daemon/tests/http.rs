@@ -10,16 +10,17 @@
 )]
 
 mod agent_support;
+mod http_support;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use agent_support::{Agent, Worker, inflightd, turn, within_a_minute};
+use http_support::{fds, get, names_of, promtool, request, value};
 use inflightd::http::client;
 use rustix::process::Signal;
 use serde_json::Value;
@@ -28,35 +29,6 @@ use serde_json::Value;
 #[test]
 fn as_a_worker() {
     agent_support::worker::main();
-}
-
-/// A response.
-#[derive(Debug)]
-struct Response {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Response {
-    fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap()
-    }
-}
-
-fn request(at: SocketAddr, head: &str) -> Response {
-    let mut stream = TcpStream::connect(at).unwrap();
-    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    write!(stream, "{head}\r\nhost: test\r\n\r\n").unwrap();
-    let mut text = String::new();
-    stream.read_to_string(&mut text).unwrap();
-    let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-    Response { status, head: head.to_lowercase(), body: body.to_owned() }
-}
-
-fn get(at: SocketAddr, path: &str) -> Response {
-    request(at, &format!("GET {path} HTTP/1.1"))
 }
 
 /// Asks on the socket.
@@ -82,23 +54,6 @@ fn ready(state: &Path) -> Value {
         (view["ready"] == true).then_some(view)
     });
     view.expect("the agent is ready")
-}
-
-/// The value of the series of that name with all of these labels.
-fn value(text: &str, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
-    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
-        let (series, value) = line.rsplit_once(' ')?;
-        let of_name = series == name || series.starts_with(&format!("{name}{{"));
-        let has = |(key, value): &(&str, &str)| series.contains(&format!("{key}=\"{value}\""));
-        (of_name && labels.iter().all(has)).then(|| value.parse().ok())?
-    })
-}
-
-/// Names of the series that have a label of this process.
-fn names_of(text: &str, pid: u32) -> BTreeSet<&str> {
-    let label = format!("pid=\"{pid}\"");
-    let of = text.lines().filter(|line| line.contains(&label));
-    of.map(|line| line.split('{').next().unwrap()).collect()
 }
 
 /// A worker whose three rooms are stuck, and not by what nobody can see: their peer has died.
@@ -200,25 +155,6 @@ fn a_stall_shows_in_every_metric_and_ends_with_its_worker() {
     );
     assert!(counters.contains("inflight_clears_total"), "{counters:?}");
     agent.end(Signal::TERM);
-}
-
-/// Whether Prometheus' own check has nothing to say about the series.
-fn promtool(text: &str) {
-    // The system's own, or the one that `cargo xtask setup` has unpacked.
-    let target = Path::new(env!("CARGO_BIN_EXE_inflightd")).ancestors().nth(2).unwrap();
-    let unpacked = target.join("parts/prometheus/usr/bin/promtool");
-    let promtool = if unpacked.exists() { unpacked } else { "promtool".into() };
-    let mut child = Command::new(promtool)
-        .args(["check", "metrics"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("promtool: `cargo xtask setup` provides it");
-    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
 #[test]
@@ -391,11 +327,6 @@ fn clients_that_never_read_or_write_harm_nobody() {
     drop((silent, deaf));
     let (_, status) = agent.end(Signal::TERM);
     assert!(status.success());
-}
-
-/// Open descriptors of a process.
-fn fds(pid: u32) -> usize {
-    std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
 #[test]
