@@ -12,8 +12,8 @@ mod own;
 mod process;
 mod reader;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use inflightd_core::fact::Worker;
@@ -45,43 +45,36 @@ pub struct Meters {
     /// What is counted and measured.
     pub instruments: Instruments,
     registry: Registry,
-    reader: SharedReader,
-    /// Live as long as the instruments are read.
-    _providers: [SdkMeterProvider; 2],
+    /// Lives as long as the instruments are read.
+    _scraped: SdkMeterProvider,
+    exported: Exported,
 }
 
 impl Meters {
     /// The instruments, nothing counted yet.
     pub fn new() -> Result<Self, OTelSdkError> {
-        let resource = otlp::resource();
-        let (registry, reader) = (Registry::new(), SharedReader::default());
-        let of = || SdkMeterProvider::builder().with_view(observe::bounded);
-        let scraped = of().with_reader(exporter(&registry)?).build();
-        let exported = of().with_resource(resource.clone()).with_reader(reader.clone()).build();
-        let meters = [scraped.meter(SCOPE), exported.meter(SCOPE)];
+        let registry = Registry::new();
+        let provider = SdkMeterProvider::builder().with_view(observe::bounded);
+        let scraped = provider.with_reader(exporter(&registry)?).build();
+        let meter = scraped.meter(SCOPE);
         let state = Arc::new(State {
             board: Board::default(),
             own: Own::default(),
             process: Reading::default(),
-            lags: meters.each_ref().map(|meter| observe::histogram(meter, defs::LAG)),
-            dwells: ArcSwap::from_pointee(Dwells::new(&resource)?),
+            lag: observe::histogram(&meter, defs::LAG),
+            exported_lag: OnceLock::new(),
+            dwells: ArcSwap::from_pointee(Dwells::new()?),
             buried: AtomicU64::new(0),
-            resource,
+            resource: otlp::resource(),
         });
-        for meter in &meters {
-            observe::register(meter, &state);
-        }
-        Ok(Self {
-            instruments: Instruments { state },
-            registry,
-            reader,
-            _providers: [scraped, exported],
-        })
+        observe::register(&meter, &state);
+        let exported = Exported { state: Arc::clone(&state), made: Arc::default() };
+        Ok(Self { instruments: Instruments { state }, registry, _scraped: scraped, exported })
     }
 
     /// What OTLP exports.
     pub fn exported(&self) -> Exported {
-        Exported { reader: self.reader.clone(), state: Arc::clone(&self.instruments.state) }
+        self.exported.clone()
     }
 
     /// What Prometheus scrapes.
@@ -93,15 +86,25 @@ impl Meters {
 /// What OTLP exports.
 #[derive(Clone, Debug)]
 pub struct Exported {
-    reader: SharedReader,
     state: Arc<State>,
+    /// Made when OTLP first asks: without it nothing is kept for it.
+    made: Arc<OnceLock<(SharedReader, SdkMeterProvider)>>,
 }
 
 impl Exported {
     /// Readers to collect one after the other, for each export anew: the histogram of dwells is
     /// replaced now and then.
     pub fn readers(&self) -> [SharedReader; 2] {
-        [self.reader.clone(), self.state.dwells.load().reader.clone()]
+        let state = &self.state;
+        let (reader, _) = self.made.get_or_init(|| {
+            let reader = SharedReader::default();
+            let provider = exporting(&state.resource, &reader);
+            let meter = provider.meter(SCOPE);
+            observe::register(&meter, state);
+            state.exported_lag.get_or_init(|| observe::histogram(&meter, defs::LAG));
+            (reader, provider)
+        });
+        [reader.clone(), state.dwells.load().reader(&state.resource)]
     }
 }
 
@@ -135,13 +138,19 @@ fn exporter(registry: &Registry) -> Result<PrometheusExporter, OTelSdkError> {
         .build()
 }
 
+fn exporting(resource: &Resource, reader: &SharedReader) -> SdkMeterProvider {
+    let provider = SdkMeterProvider::builder().with_view(observe::bounded);
+    provider.with_resource(resource.clone()).with_reader(reader.clone()).build()
+}
+
 /// What is counted and measured, written by the loop and read by the readers.
 #[derive(Debug)]
 struct State {
     board: Board,
     own: Own,
     process: Reading,
-    lags: [Histogram<f64>; 2],
+    lag: Histogram<f64>,
+    exported_lag: OnceLock<Histogram<f64>>,
     dwells: ArcSwap<Dwells>,
     /// Workers that have ended since the histogram of dwells began.
     buried: AtomicU64,
@@ -165,7 +174,7 @@ impl Instruments {
         self.state.board.end(worker);
         if self.state.buried.fetch_add(1, Ordering::Relaxed) + 1 >= dwells::WORKERS_MAX {
             self.state.buried.store(0, Ordering::Relaxed);
-            match Dwells::new(&self.state.resource) {
+            match self.state.dwells.load().anew(&self.state.resource) {
                 Ok(fresh) => self.state.dwells.store(Arc::new(fresh)),
                 Err(error) => tracing::error!(%error, "the histogram of dwells grows on"),
             }
@@ -199,8 +208,9 @@ impl Instruments {
 
     /// The loop woke up so much later than it wanted.
     pub fn woke_late_by(&self, lag: Nanos) {
-        for histogram in &self.state.lags {
-            histogram.record(lag.secs_f64(), &[]);
+        self.state.lag.record(lag.secs_f64(), &[]);
+        if let Some(exported) = self.state.exported_lag.get() {
+            exported.record(lag.secs_f64(), &[]);
         }
     }
 

@@ -198,6 +198,8 @@ fn what_otlp_collects_is_what_prometheus_scrapes() {
     use opentelemetry_sdk::metrics::data::ResourceMetrics;
     use opentelemetry_sdk::metrics::reader::MetricReader as _;
     let meters = meters();
+    // From here on the histograms are kept for OTLP, too.
+    drop(meters.exported().readers());
     meters.instruments.show(Worker(1), glance());
     meters.instruments.take(&dwell(1, Outcome::Success));
     meters.instruments.woke_late_by(Nanos::from_millis(2));
@@ -228,4 +230,22 @@ fn a_worker_that_ended_between_two_readers_shows_at_neither() {
     reader.collect(&mut ResourceMetrics::default()).unwrap();
     meters.instruments.end(Worker(1));
     assert!(!scrape(&meters).contains("inflight_rooms_open{"));
+}
+
+#[test]
+fn the_histogram_of_otlp_goes_on_when_it_begins_anew() {
+    use opentelemetry_sdk::metrics::data::{ResourceMetrics, ScopeMetrics};
+    use opentelemetry_sdk::metrics::reader::MetricReader as _;
+    let meters = Meters::new().unwrap();
+    drop(meters.exported().readers());
+    for pid in 0..600 {
+        meters.instruments.meet(Worker(pid), &name(pid));
+        meters.instruments.end(Worker(pid));
+    }
+    meters.instruments.meet(Worker(9_000), &name(77));
+    meters.instruments.take(&dwell(9_000, Outcome::Success));
+    let [_, dwells] = meters.exported().readers();
+    let mut collected = ResourceMetrics::default();
+    dwells.collect(&mut collected).unwrap();
+    assert_eq!(collected.scope_metrics().flat_map(ScopeMetrics::metrics).count(), 1);
 }
