@@ -34,7 +34,7 @@ impl Agent {
 
     /// Reads the meters of all workers after some were found: only now is it known who is whose
     /// far end, and a peer that is not found yet would look like one on another node.
-    fn meet(&mut self, now: Nanos) {
+    pub(super) fn meet(&mut self, now: Nanos) {
         let numbers: Vec<Worker> = self
             .workers
             .values()
@@ -116,8 +116,10 @@ impl Agent {
         let mut watched = Watched::new(number, (read.pid, read.start), inode, tracker);
         watched.index = about.index;
         self.workers.insert(number, watched);
+        let names = about.identities.clone();
         self.introduce(number, WorkerName { identity, about }, now);
         self.tell(number, now, Fact::Found);
+        self.renew(&names, now);
         number
     }
 

@@ -5,6 +5,7 @@
 mod answer;
 mod candidates;
 mod census;
+mod fresh;
 mod gaze;
 mod limit;
 mod past;
@@ -22,6 +23,7 @@ use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Reason, Sight, Source};
 
 use census::Workers;
 pub use census::chain;
+use fresh::Fresh;
 use peers::Peers;
 pub use teller::{After, Teller, TellerParts};
 use unhooked::Strangers;
@@ -60,6 +62,7 @@ pub struct Agent {
     next_worker: u32,
     hits: Hits,
     peers: Peers,
+    fresh: Fresh,
     strangers: Strangers,
     events: Vec<Event>,
     ledger: Ledger,
@@ -110,6 +113,7 @@ impl Agent {
             next_worker: 0,
             hits: parts.hits,
             peers: Peers::default(),
+            fresh: Fresh::default(),
             strangers: Strangers::new(),
             events: Vec::new(),
             ledger: Ledger::new(parts.config.policy),
@@ -155,9 +159,14 @@ impl Agent {
                 break;
             }
         }
+        let before = self.next_worker;
         for read in self.census.look_hinted(now) {
             self.reconcile(&read, now);
         }
+        if self.next_worker > before {
+            self.meet(now);
+        }
+        self.look_at_failed(now);
     }
 
     fn lose(&mut self, now: Nanos, lost: u64) {

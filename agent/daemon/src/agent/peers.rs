@@ -68,7 +68,7 @@ impl Agent {
     }
 
     /// Notes which peers the open rooms need, and forgets those that nobody needs any more.
-    fn note_needs(&mut self, number: Worker, now: Nanos) {
+    pub(super) fn note_needs(&mut self, number: Worker, now: Nanos) {
         let peers: BTreeSet<Peer> = self
             .workers
             .get(&number)
@@ -210,7 +210,7 @@ impl Agent {
     }
 
     /// Where a worker's peer is: by its name, else by what it was seen to take.
-    fn whereabouts(&self, worker: Worker, peer: Peer, now: Nanos) -> Place {
+    pub(super) fn whereabouts(&self, worker: Worker, peer: Peer, now: Nanos) -> Place {
         let by_name = self.names.peer_name(peer).map(|name| self.place(name, now));
         let whose = self.peers.of.get(&worker).map(|of| &of.whose);
         match (by_name, whose.and_then(|whose| whose.of(peer))) {
@@ -242,13 +242,14 @@ impl Agent {
         }
     }
 
+    /// The peers that a worker's rooms and transfers need.
+    pub(super) fn needed(&self, number: Worker) -> Vec<Peer> {
+        let of = self.peers.of.get(&number);
+        of.map(|of| of.needed_at.keys().copied().collect()).unwrap_or_default()
+    }
+
     fn tell_lives(&mut self, number: Worker, now: Nanos) {
-        let needed: Vec<Peer> = self
-            .peers
-            .of
-            .get(&number)
-            .map(|of| of.needed_at.keys().copied().collect())
-            .unwrap_or_default();
+        let needed = self.needed(number);
         let (mut seen, mut unseen) = (0_usize, 0_usize);
         for peer in needed {
             let life = match self.whereabouts(number, peer, now) {
@@ -266,7 +267,7 @@ impl Agent {
         self.cover(number, Source::Peers, elsewhere(seen, unseen), now);
     }
 
-    fn tell_life(&mut self, worker: Worker, peer: Peer, life: Life, at: Nanos) {
+    pub(super) fn tell_life(&mut self, worker: Worker, peer: Peer, life: Life, at: Nanos) {
         if self.peers.lives.is_news(worker, peer, life, at) {
             self.tell(worker, at, Fact::Life(peer, life));
         }
@@ -334,6 +335,7 @@ impl Agent {
         self.peers.sockets.forget(worker, pid);
         self.peers.lives.forget(worker);
         self.peers.of.remove(&worker);
+        self.fresh.forget(worker);
         let pids = self.workers.values().map(|watched| watched.pid).collect();
         self.peers.sockets.tidy(&pids);
     }

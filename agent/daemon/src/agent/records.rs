@@ -29,11 +29,17 @@ impl Agent {
             }
             Record::XferPost(post) => self.take_post(post),
             Record::XferRet(ret) => {
+                if ret.status < 0 {
+                    self.failed(head.tgid, at);
+                }
                 let fact = Fact::XferRet(tid, Handle(ret.handle), ret.status);
                 self.tell_wire(head.tgid, tid, at, fact);
             }
             Record::XferRelease(ret) => {
                 let (handle, status) = (Handle(ret.handle), (ret.known == 1).then_some(ret.status));
+                if status.is_some_and(|status| status < 0) {
+                    self.failed(head.tgid, at);
+                }
                 let fact = Fact::XferRelease(handle, status);
                 if let Some(worker) = self.tell_wire(head.tgid, tid, at, fact) {
                     self.note_release(worker, handle, status == Some(NIXL_SUCCESS));
@@ -45,9 +51,13 @@ impl Agent {
             }
             Record::FlushDone(done) => {
                 let status = (done.known == 1).then_some(done.status);
+                if status.is_some_and(|status| status < 0) {
+                    self.failed(head.tgid, at);
+                }
                 self.tell_process(head.tgid, at, &Fact::FlushDone(done.completion, status));
             }
             Record::EpError(error) => {
+                self.failed(head.tgid, at);
                 self.tell_process(head.tgid, at, &Fact::EpError(error.ep, error.status));
             }
             Record::Exit(exit) => self.take_exit(exit),
@@ -69,6 +79,9 @@ impl Agent {
             Kind::Phase => Fact::Phase(seq, worker::phase(table::Phase::from_code(mark.a))),
             _ => Fact::Beat,
         };
+        if has_failed(kind, mark) {
+            self.fresh.want(number, at);
+        }
         self.with(number, |watched, out| {
             let table = watched.mapped.as_ref().and_then(|mapped| mapped.table().ok());
             let (table, tracker) = (table.as_ref(), &mut watched.tracker);
@@ -185,5 +198,15 @@ impl Agent {
             let mut out = Out { names: &mut self.names, events: &mut self.events };
             act(watched, &mut out);
         }
+    }
+}
+
+/// Whether a mark says that a transfer or its room failed.
+fn has_failed(kind: Kind, mark: &Mark) -> bool {
+    match kind {
+        Kind::Done => mark.b != 1,
+        Kind::Phase => table::Phase::from_code(mark.a) == table::Phase::Failed,
+        Kind::Remove => table::Outcome::from_code(mark.a) == table::Outcome::Failed,
+        _ => false,
     }
 }
