@@ -18,7 +18,7 @@ Exit codes:
   0  ended as asked (SIGTERM, SIGINT, or its standard output was closed)
   1  failed while running
   2  wrong arguments or configuration
-  3  a right is missing (root, CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, …), or lockdown forbids it
+  3  a right is missing (root, or CAP_SYS_ADMIN and what deploy/README.md names), or lockdown forbids it
   4  this kernel offers no BPF, or is too old
   5  another agent is running
   6  a process given by --pid has gone or is not a worker
