@@ -180,10 +180,12 @@ fn check(pid: u32, device: (u32, u32)) -> Result<(), RunError> {
     }
     match Maps::of(pid, device) {
         Ok(maps)
-            if maps.tables.is_empty() && !maps.objects.iter().any(|map| is_telling(&map.path)) =>
+            if maps.tables.is_empty()
+                && maps.load.is_none()
+                && !maps.objects.iter().any(|map| is_telling(&map.path)) =>
         {
             Err(bad(
-                "not a worker: it maps neither `/memfd:inflight` nor a transfer library; is the \
+                "not a worker: it maps neither `/memfd:inflight` nor a transfer library nor SGLang's load snapshot; is the \
                  hook installed in the engine?",
             ))
         }

@@ -216,6 +216,7 @@ impl Agent {
         for number in self.workers_of(pid) {
             self.end(number, at);
         }
+        self.loads.note(pid, None);
         if self.strangers.remove(&pid).is_some() {
             self.hits.forget(pid);
         }

@@ -8,6 +8,7 @@ mod census;
 mod fresh;
 mod gaze;
 mod limit;
+mod loads;
 mod past;
 mod peers;
 mod records;
@@ -24,6 +25,7 @@ use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Reason, Sight, Source};
 use census::Workers;
 pub use census::chain;
 use fresh::Fresh;
+use loads::Loads;
 use peers::Peers;
 pub use teller::{After, Teller, TellerParts};
 use unhooked::Strangers;
@@ -44,7 +46,10 @@ use crate::worker::Watched;
 /// The fields of a handle were not those of a handle, although its build is known.
 const DOUBTED: Sight = Sight::Degraded(Reason::SelfCheckFailed);
 /// Most batches of records taken in one round: a flood must not keep the tables from being read.
-const BATCHES_MAX: usize = 8;
+const BATCHES_MAX: usize = 256;
+/// Inputs that the ledger is given before what it says is written: what waits in between takes
+/// memory, with the most in a burst.
+const INPUTS_MAX: usize = 512;
 /// Wall time that is off by more than this is set anew.
 const CLOCK_STEP: Nanos = Nanos::from_millis(1);
 
@@ -63,6 +68,7 @@ pub struct Agent {
     hits: Hits,
     peers: Peers,
     fresh: Fresh,
+    loads: Loads,
     strangers: Strangers,
     events: Vec<Event>,
     ledger: Ledger,
@@ -114,6 +120,7 @@ impl Agent {
             hits: parts.hits,
             peers: Peers::default(),
             fresh: Fresh::default(),
+            loads: Loads::default(),
             strangers: Strangers::new(),
             events: Vec::new(),
             ledger: Ledger::new(parts.config.policy),
@@ -267,22 +274,33 @@ impl Agent {
         // What happened before a worker was found comes after the finding: the ledger learns of it
         // then, and must know what was not seen.
         events.sort_by_key(|event| event.at.max(self.found_at(event.worker)));
-        let mut inputs: Vec<Input> = events.into_iter().map(Input::Event).collect();
-        for input in &inputs {
-            feed(&mut self.ledger, input);
-        }
-        if self.ledger.deadline().is_some_and(|due| due <= now) {
-            let tick = Input::Tick(now);
-            feed(&mut self.ledger, &tick);
-            inputs.push(tick);
-        }
         self.teller.settle(&self.names, self.clock, now)?;
-        if inputs.is_empty() {
-            return Ok(());
+        let mut events = events.into_iter();
+        let mut told = false;
+        loop {
+            let mut inputs: Vec<Input> =
+                events.by_ref().take(INPUTS_MAX).map(Input::Event).collect();
+            for input in &inputs {
+                feed(&mut self.ledger, input);
+            }
+            let is_last = events.len() == 0;
+            if is_last && self.ledger.deadline().is_some_and(|due| due <= now) {
+                feed(&mut self.ledger, &Input::Tick(now));
+                inputs.push(Input::Tick(now));
+            }
+            if !inputs.is_empty() {
+                told = true;
+                self.teller.record(&mut self.names, &inputs);
+                for output in said(&mut self.ledger) {
+                    self.write(&output, now)?;
+                }
+            }
+            if is_last {
+                break;
+            }
         }
-        self.teller.record(&mut self.names, &inputs);
-        for output in said(&mut self.ledger) {
-            self.write(&output, now)?;
+        if !told {
+            return Ok(());
         }
         for watched in self.workers.values_mut() {
             if let Some(through) = watched.tracker.take_given_up() {

@@ -94,6 +94,7 @@ impl Agent {
             .filter(|number| self.is_due(*number, now))
             .collect();
         self.read_meters(&due, now);
+        self.read_loads(now);
         self.pump(now)
     }
 

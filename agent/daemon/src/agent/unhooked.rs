@@ -34,7 +34,9 @@ impl Agent {
     /// Takes note of a process that was read: whether it is one of those without a table.
     pub(super) fn note_stranger(&mut self, read: &Read) {
         let maps_library = read.maps.objects.iter().any(|object| is_telling(&object.path));
-        if !maps_library || !read.maps.tables.is_empty() {
+        let is_of_interest = maps_library || read.maps.load.is_some();
+        if !is_of_interest || !read.maps.tables.is_empty() {
+            self.loads.note(read.pid, None);
             if self.strangers.remove(&read.pid).is_some() && self.workers_of(read.pid).is_empty() {
                 self.hits.forget(read.pid);
             }
@@ -48,6 +50,7 @@ impl Agent {
             self.census.hint(read.pid);
         }
         self.strangers.insert(read.pid, Stranger { start: read.start, seen });
+        self.loads.note(read.pid, read.maps.load.as_ref());
     }
 
     /// Forgets those that have ended.
@@ -74,16 +77,24 @@ impl Agent {
             // Its library was probed for another's sake before this process was looked at.
             self.reconcile(&read, at);
         }
+        if self.workers_of(pid).is_empty() {
+            self.adopt_stranger(pid, None, at);
+        }
+    }
+
+    /// A process without a table becomes a worker.
+    pub(super) fn adopt_stranger(&mut self, pid: u32, role: Option<&str>, at: Nanos) {
         let Some(stranger) = self.strangers.get(&pid) else {
             return;
         };
-        if !self.workers_of(pid).is_empty() {
-            return;
-        }
         let read = Read { pid, start: stranger.start, maps: Maps::default() };
         let seen = stranger.seen.clone();
-        let about = about(&proc::command_line(pid).unwrap_or_default());
-        tracing::info!(pid, engine = about.engine, "a process without the hook posts transfers");
+        let mut about = about(&proc::command_line(pid).unwrap_or_default());
+        if let Some(role) = role {
+            role.clone_into(&mut about.role);
+        }
+        let by = if role.is_some() { "its load snapshot" } else { "a transfer" };
+        tracing::info!(pid, engine = about.engine, by, "a process without the hook is a worker");
         let past = self.past(&read, &about, Removals::default());
         let number = self.add(&read, 0, about, past.told.clone(), at);
         if let Some(watched) = self.workers.get_mut(&number) {

@@ -3,8 +3,10 @@
 mod connections;
 mod diag;
 mod processes;
+mod snapshot;
 mod sockets;
 mod spaces;
 
 pub use processes::{Lives, life};
+pub use snapshot::{SnapshotError, Stated, read as read_snapshot};
 pub use sockets::{Reading, Sockets, Target, Wanted};

@@ -15,7 +15,7 @@ use super::{
 };
 
 /// Records handed over in one call at most: a flood must not keep the caller from its other work.
-const BATCH: usize = 65_536;
+const BATCH: usize = 1024;
 
 /// What one call of [`super::Probes::drain`] did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

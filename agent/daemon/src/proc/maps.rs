@@ -18,6 +18,9 @@ pub(crate) const TABLES_PER_PROCESS: usize = 8;
 pub(crate) const OBJECTS_PER_PROCESS: usize = 4096;
 /// How a table shows in `/proc/PID/maps`.
 const TABLE_PATH: &[u8] = b"/memfd:inflight (deleted)";
+/// Where SGLang's load snapshots lie: this, any name, and [`LOAD_END`].
+const LOAD_BEGIN: &[u8] = b"/dev/shm/sglang_loads_";
+const LOAD_END: &[u8] = b".shm";
 /// What the kernel appends to the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -37,6 +40,15 @@ impl TableMap {
         let link = std::fs::read_link(format!("/proc/{pid}/map_files/{}", self.range));
         !link.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
     }
+}
+
+/// A mapping of a file that is named as SGLang's load snapshot is, by one who writes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadMap {
+    /// Path as the process sees it.
+    pub path: PathBuf,
+    /// Inode number.
+    pub inode: u64,
 }
 
 /// An executable mapping of a file.
@@ -66,6 +78,8 @@ pub struct Maps {
     pub tables: Vec<TableMap>,
     /// The files with code, each once, in the order of their addresses.
     pub objects: Vec<Mapping>,
+    /// The load snapshot that it writes: the one at the lowest address.
+    pub load: Option<LoadMap>,
     /// Bytes that were read.
     pub bytes: u64,
 }
@@ -105,6 +119,9 @@ impl Maps {
             if is_new && self.tables.len() < TABLES_PER_PROCESS {
                 self.tables.push(table);
             }
+        } else if self.load.is_none() && line.is_load() {
+            let path = PathBuf::from(OsString::from_vec(line.path.to_vec()));
+            self.load = Some(LoadMap { path, inode: line.inode });
         } else if line.is_code()
             && self.objects.len() < OBJECTS_PER_PROCESS
             && let Some(device) = line.device()
@@ -160,6 +177,15 @@ impl<'a> Line<'a> {
             && self.offset.iter().all(|digit| *digit == b'0')
             && self.device() == Some(device);
         is_one.then(|| TableMap { range: self.range.to_owned(), inode: self.inode })
+    }
+
+    /// A scheduler writes its snapshot; who only reads it is a front end.
+    fn is_load(&self) -> bool {
+        let name = self.path.strip_prefix(LOAD_BEGIN).and_then(|rest| rest.strip_suffix(LOAD_END));
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
+        name.is_some_and(|name| !name.is_empty() && name.iter().all(is_plain))
+            && self.permissions.starts_with(b"rw")
+            && self.permissions.ends_with(b"s")
     }
 
     fn mapping(&self, device: (u32, u32)) -> Mapping {
@@ -255,6 +281,25 @@ garbage
         }
         assert_eq!(map("7f00-8f00 rw-s 00000000 00:01 9 /memfd:inflight2 (deleted)"), None);
         assert_eq!(map("../x-8f00 rw-s 00000000 00:01 9 /memfd:inflight (deleted)"), None);
+    }
+
+    #[test]
+    fn a_load_snapshot_is_its_writers() {
+        let load = |line: &str| maps(line.as_bytes()).load;
+        let good = "7f00-8f00 rw-s 00000000 00:1a 77 /dev/shm/sglang_loads_tmp-x.1_0a1b2c3d.shm\n";
+        let path = PathBuf::from("/dev/shm/sglang_loads_tmp-x.1_0a1b2c3d.shm");
+        assert_eq!(load(good), Some(LoadMap { path, inode: 77 }));
+        for bad in [
+            good.replace("rw-s", "r--s"),
+            good.replace("rw-s", "rw-p"),
+            good.replace(".shm", ".shm (deleted)"),
+            good.replace("tmp-x", "../../etc/x"),
+            good.replace("tmp-x", "a/b"),
+            good.replace("/dev/shm", "/tmp/dev/shm"),
+            good.replace("tmp-x.1_0a1b2c3d", ""),
+        ] {
+            assert_eq!(load(&bad), None, "{bad}");
+        }
     }
 
     #[test]

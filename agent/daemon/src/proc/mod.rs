@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 
-pub use maps::{Mapping, Maps, TableMap};
+pub use maps::{LoadMap, Mapping, Maps, TableMap};
 
 /// Longest `/proc/PID/stat` or `status` that is read.
 const SMALL_FILE: u64 = 16 * 1024;

@@ -91,6 +91,13 @@ impl Worker {
         Self::begin(Command::new(python).arg(script))
     }
 
+    /// A scheduler of SGLang as far as its load snapshot shows one, without the hook.
+    pub(crate) fn sglang(snapshot: &Path) -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let mut command = Command::new(python());
+        Self::start(command.arg(tests.join("agent_support/sglang.py")).arg(snapshot).arg("run"))
+    }
+
     fn start(command: &mut Command) -> Self {
         Self::begin(command).0
     }
