@@ -1,7 +1,7 @@
 //! SGLang's load snapshot: how many requests a scheduler has in each of its queues.
 //!
 //! A file in `/dev/shm` that each scheduler maps and writes: a header, then one slot for each DP
-//! rank with a length and a map in MessagePack. The agent reads it without the lock that writers
+//! rank with a length and a map in `MessagePack`. The agent reads it without the lock that writers
 //! and readers of SGLang take: an agent that held it would hold up the engine. A slot that is being
 //! written shows by a length of 0, or by two readings that differ.
 
@@ -23,7 +23,7 @@ const VERSION: u16 = 2;
 /// Magic, version and ranks (16 bits each), bytes of a slot (32 bits); little endian.
 const HEADER: usize = 12;
 /// Length of the map in a slot; little endian.
-const LENGTH: usize = 4;
+const LENGTH: u32 = 4;
 /// Largest slot that is read: it is 16 KiB in SGLang.
 const SLOT_MAX: u32 = 64 * 1024;
 /// Readings of a slot until two are equal.
@@ -204,7 +204,7 @@ fn read_from(file: &File, rank: Option<u16>) -> Result<Stated, SnapshotError> {
     }
     let slot = u32::from_le_bytes(slot);
     let whole = HEADER as u64 + u64::from(ranks) * u64::from(slot);
-    let fits = (LENGTH as u32..=SLOT_MAX).contains(&slot) && file.metadata()?.size() >= whole;
+    let fits = (LENGTH..=SLOT_MAX).contains(&slot) && file.metadata()?.size() >= whole;
     if ranks == 0 || !fits {
         return Err(SnapshotError::Sizes { ranks, slot });
     }
@@ -220,15 +220,15 @@ fn read_from(file: &File, rank: Option<u16>) -> Result<Stated, SnapshotError> {
 fn settled(file: &File, at: u64, slot: u32) -> Result<Vec<u8>, SnapshotError> {
     let mut last = None;
     for _ in 0..TRIES {
-        let mut length = [0; LENGTH];
+        let mut length = [0; 4];
         file.read_exact_at(&mut length, at)?;
         let length = u32::from_le_bytes(length);
-        if length == 0 || length > slot.saturating_sub(LENGTH as u32) {
+        if length == 0 || length > slot.saturating_sub(LENGTH) {
             last = None;
             continue;
         }
         let mut map = vec![0; usize::try_from(length).unwrap_or(0)];
-        file.read_exact_at(&mut map, at + LENGTH as u64)?;
+        file.read_exact_at(&mut map, at + u64::from(LENGTH))?;
         if last.as_ref() == Some(&map) {
             return Ok(map);
         }
