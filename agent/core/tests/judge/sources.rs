@@ -47,6 +47,11 @@ fn what_goes_past_the_sockets_is_not_held_to_be_missing() {
     says(&running, Finding::Blind, Cause::Unknown, &[EvidenceId::BytesUnseen]);
     let gone = Case { peers: vec![unmetered(Life::Gone)], ..case.clone() };
     says(&gone, Finding::StoppedMidway, Cause::PeerDead, &[EvidenceId::PeerGone]);
+    // Stopped while the connection was set up: 9 of the 78 bytes that it would have answered (seen).
+    let half =
+        PeerCase { meter: metered(|meter| meter.received = 9).meter, ..unmetered(Life::Stopped) };
+    let half = Case { peers: vec![half], ..case.clone() };
+    says(&half, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::PeerStopped]);
     let silent = PeerCase { meter: peer().meter, ..unmetered(Life::Stopped) };
     let case = Case { peers: vec![silent], ..case };
     says(&case, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::Posted]);
