@@ -1,5 +1,7 @@
 //! A file of headers.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 /// Most bytes of a file of headers.
@@ -8,11 +10,13 @@ const BYTES_MAX: usize = 64 * 1024;
 /// Reads headers, one `name: value` a line; empty lines and lines that begin with `#` are skipped.
 /// The error names the line and the remedy, and no value: those are secrets.
 pub fn read_headers(path: &Path) -> Result<Vec<(String, String)>, String> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        format!("it cannot be read: {error}; make it readable, or leave it out")
-    })?;
+    let mut text = String::new();
+    // One byte more than may be there, and no more: the path may name a device.
+    let read =
+        File::open(path).and_then(|file| file.take(BYTES_MAX as u64 + 1).read_to_string(&mut text));
+    read.map_err(|error| format!("it cannot be read: {error}; make it readable, or leave it out"))?;
     if text.len() > BYTES_MAX {
-        return Err(format!("it has {} bytes: at most {BYTES_MAX} make headers", text.len()));
+        return Err(format!("it has more than {BYTES_MAX} bytes, which is no file of headers"));
     }
     let lines = text.lines().map(str::trim).zip(1..);
     lines
@@ -58,5 +62,10 @@ mod tests {
         }
         let error = read_headers(Path::new("/nonexistent")).unwrap_err();
         assert!(error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_device_is_not_read_to_its_end() {
+        assert!(read_headers(Path::new("/dev/zero")).unwrap_err().contains("65536 bytes"));
     }
 }

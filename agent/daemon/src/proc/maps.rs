@@ -11,8 +11,9 @@ use std::path::PathBuf;
 
 /// Most bytes of `/proc/PID/maps` that are read: some 160,000 mappings.
 const MAPS_BYTES: u64 = 16 * 1024 * 1024;
-/// Most tables that one process may have; the victim is the one with the highest address.
-pub(crate) const TABLES_PER_PROCESS: usize = 8;
+/// Most tables of one process: as many as the hook opens (`INFLIGHT_WORKERS_MAX`). Of a process
+/// that has more the victim is the one with the highest address.
+pub(crate) const TABLES_PER_PROCESS: usize = 16;
 /// Most files with code that are kept of one process; the victims are those with the highest
 /// addresses.
 pub(crate) const OBJECTS_PER_PROCESS: usize = 4096;
@@ -264,6 +265,8 @@ garbage
         let tables: String =
             (1..100).map(|n| line(n, "rw-s") + "/memfd:inflight (deleted)\n").collect();
         assert_eq!(maps(tables.as_bytes()).tables.len(), TABLES_PER_PROCESS);
+        let header = include_str!("../../../../hook/marker/include/inflight.h");
+        assert!(header.contains(&format!("#define INFLIGHT_WORKERS_MAX {TABLES_PER_PROCESS}\n")));
     }
 
     #[test]
