@@ -7,6 +7,7 @@
 //! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
 //! * [`journal`]: what was told, across the agent's lives; [`tap`] and [`replay`]: captures;
 //! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for;
+//! * [`log`]: the agent's own log, which holds up nobody;
 //! * [`telemetry`]: the same for collectors and scrapers, in a thread of its own.
 //!
 //! Only [`clock`] reads time, only [`probe`] knows aya, only [`table`] maps memory,
@@ -27,6 +28,7 @@ pub mod hits;
 pub mod http;
 pub mod identity;
 pub mod journal;
+pub mod log;
 pub mod meters;
 pub mod names;
 pub mod probe;

@@ -4,16 +4,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use inflightd::agent::chain;
-use inflightd::cli::{Cli, Command};
+use inflightd::cli::{self, Cli, Command};
+use inflightd::error::RunError;
+use inflightd::log::Log;
 use inflightd::{check_config, doctor, replay, rooms, run};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
-        Command::Run(args) => {
-            log_to_stderr(args.log);
-            run::run(args).map(|()| ExitCode::SUCCESS)
-        }
+        Command::Run(args) => return logged(args),
         Command::Replay(args) => replay::replay(args).map(|()| ExitCode::SUCCESS),
         Command::CheckConfig(args) => check_config::check_config(args).map(|()| ExitCode::SUCCESS),
         Command::Rooms(args) => rooms::rooms(args).map(|()| ExitCode::SUCCESS),
@@ -21,20 +20,34 @@ fn main() -> ExitCode {
     };
     match result {
         Ok(code) => code,
-        Err(error) => {
-            #[expect(clippy::print_stderr, reason = "the last word before the exit code")]
-            {
-                eprintln!("inflightd: {}", chain(&error));
-            }
-            error.exit_code()
-        }
+        Err(error) => failed(&error),
     }
 }
 
-fn log_to_stderr(level: tracing::Level) {
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(level)
-        .with_target(false)
-        .init();
+fn failed(error: &RunError) -> ExitCode {
+    #[expect(clippy::print_stderr, reason = "the last word before the exit code")]
+    {
+        eprintln!("inflightd: {}", chain(error));
+    }
+    error.exit_code()
+}
+
+/// Runs the agent with its log on standard error. Its last word goes the way of the log: it must
+/// not wait for a reader either.
+fn logged(args: &cli::Run) -> ExitCode {
+    let log = match Log::start(std::io::stderr()) {
+        Ok(log) => log,
+        Err(error) => return failed(&RunError::io("starting the thread of the log")(error)),
+    };
+    // Nothing else sets one before.
+    drop(tracing::subscriber::set_global_default(log.subscriber(args.log)));
+    let code = match run::run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            log.say(&format!("inflightd: {}", chain(&error)));
+            error.exit_code()
+        }
+    };
+    log.end();
+    code
 }

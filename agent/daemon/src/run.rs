@@ -19,7 +19,7 @@ use crate::http::{self, Front};
 use crate::journal::Journal;
 use crate::probe::{Options, Probes, is_telling};
 use crate::proc::{self, Maps, Stat};
-use crate::reload::{note, reload};
+use crate::reload::{Reload, note};
 use crate::sink::{Form, Outlet};
 use crate::table;
 use crate::tap::Tap;
@@ -203,6 +203,7 @@ async fn serve(
     (args, config): (&cli::Run, &mut Config),
 ) -> io::Result<()> {
     let mut agenda = Agenda::from(Clock::now());
+    let mut reload = Reload::default();
     loop {
         let (at, wake) = agenda.next(agent.deadline());
         let pause = at.since(Clock::now()).duration();
@@ -211,11 +212,13 @@ async fn serve(
         match told {
             Some(Told::Stop) => return agent.finish(now),
             Some(Told::Reload) => {
-                let read = reload(args, config);
-                agent.reloaded(read.is_ok().then_some(&*config));
+                reload.ask(args);
                 continue;
             }
             None => {}
+        }
+        if let Some(good) = reload.done(args, config) {
+            agent.reloaded(good.then_some(&*config));
         }
         if now.since(at) >= OVERSLEPT {
             agent.catch_up(now)?;

@@ -10,10 +10,13 @@
 mod agent_support;
 
 use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use agent_support::{Agent, Worker, inflightd, of, turn, within_a_minute};
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -137,6 +140,76 @@ fn what_needs_a_restart_is_said() {
     agent.signal(Signal::HUP);
     let log = place.wait_for_log("needs a restart");
     assert!(log.contains("WARN") && log.contains("probes, http.listen"), "{log}");
+    assert!(agent.end(Signal::TERM).1.success());
+}
+
+/// A named pipe that nobody writes to.
+fn pipe(path: &Path) {
+    mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+}
+
+#[test]
+fn a_configuration_that_does_not_answer_holds_up_nothing() {
+    let _turn = turn();
+    let place = Place::new("deadlines.stall = 600\n");
+    let worker = Worker::table("stay");
+    let agent = place.agent(&worker);
+    agent.wait_for(worker.pid(), "append", |line| line["room"] == 2);
+    fs::remove_file(place.path("inflightd.toml")).unwrap();
+    pipe(&place.path("inflightd.toml"));
+    agent.signal(Signal::HUP);
+    place.wait_for_log("inflightd.toml: is a pipe: name a regular file");
+    let output = check(&place.path("inflightd.toml"));
+    assert_eq!(output.status.code(), Some(2));
+    fs::remove_file(place.path("inflightd.toml")).unwrap();
+    pipe(&place.path("headers"));
+    let headers = place.path("headers");
+    let otlp = format!("[otlp]\nendpoint = 'http://127.0.0.1:1'\nheaders_file = {headers:?}\n");
+    place.configure(&otlp);
+    agent.signal(Signal::HUP);
+    place.wait_for_log("headers`: it is a pipe: name a regular file");
+    place.configure("deadlines.stall = 0.5\n");
+    agent.signal(Signal::HUP);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    assert!(agent.end(Signal::TERM).1.success());
+}
+
+#[test]
+fn a_log_that_nobody_reads_holds_up_nothing() {
+    let _turn = turn();
+    let place = Place::new("deadlines.stall = 600\n");
+    let worker = Worker::table("stay");
+    let (unread, log) = std::io::pipe().unwrap();
+    rustix::pipe::fcntl_setpipe_size(&unread, 4096).unwrap();
+    let pid = worker.pid().to_string();
+    let mut command = inflightd(&["run", "--json", "--log", "info", "--pid", &pid]);
+    command.arg("--state-dir").arg(place.path("state"));
+    command.arg("--config").arg(place.path("inflightd.toml")).stderr(log);
+    let agent = Agent::of(&mut command);
+    drop(command);
+    agent.wait_for(worker.pid(), "append", |line| line["room"] == 2);
+    // Fifty lines each time: more than the pipe and the queue take.
+    let bad: Vec<String> = (0..60).map(|n| format!("key{n} = 1\n")).collect();
+    let flood = || {
+        place.configure(&bad.concat());
+        for _ in 0..60 {
+            agent.signal(Signal::HUP);
+            std::thread::sleep(Duration::from_millis(60));
+        }
+    };
+    flood();
+    place.configure("deadlines.stall = 0.5\n");
+    agent.signal(Signal::HUP);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    // Whoever reads again hears that something is missing.
+    let mut lines = BufReader::new(unread).lines().map(Result::unwrap);
+    let words = "lines of the log were dropped";
+    assert!(lines.by_ref().any(|line| line.contains("WARN") && line.contains(words)));
+    flood();
+    agent.signal(Signal::TERM);
+    let stat = format!("/proc/{}/stat", agent.pid());
+    let ended = || fs::read_to_string(&stat).unwrap().contains(") Z ").then_some(());
+    within_a_minute(ended).expect("it ends");
     assert!(agent.end(Signal::TERM).1.success());
 }
 

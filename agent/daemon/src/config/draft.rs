@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Origin, Problem};
+use super::problem::{Origin, Problem, TOLD_MAX};
 use super::schema::{self, Form, join};
 
 /// What has been given so far.
@@ -22,6 +22,8 @@ pub(super) struct Draft {
     pub(super) bad: BTreeSet<String>,
     /// What is wrong.
     pub(super) problems: Vec<Problem>,
+    /// How many more problems of form and of unknown keys there are: only those have no bound.
+    pub(super) more: usize,
 }
 
 /// Text with a way from byte offsets to lines.
@@ -39,13 +41,24 @@ impl Source<'_> {
     }
 
     fn shown(&self, span: &Range<usize>) -> String {
-        const MOST: usize = 60;
         let text = self.text.get(span.clone()).unwrap_or_default();
         let line = text.lines().next().unwrap_or_default();
-        if line.chars().count() > MOST || line.len() < text.len() {
-            return format!("{}…", line.chars().take(MOST).collect::<String>());
+        let shown = short(line);
+        if line.len() < text.len() && shown.len() == line.len() {
+            return format!("{line}…");
         }
-        line.to_owned()
+        shown.into_owned()
+    }
+}
+
+/// Most characters of a key or a value that are told.
+const SHOWN_MAX: usize = 60;
+
+/// The beginning of a text.
+fn short(text: &str) -> Cow<'_, str> {
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
+        None => text.into(),
     }
 }
 
@@ -57,6 +70,7 @@ impl Draft {
             origins: BTreeMap::new(),
             bad: BTreeSet::new(),
             problems: Vec::new(),
+            more: 0,
         }
     }
 
@@ -65,15 +79,22 @@ impl Draft {
         let source = Source { path, text };
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in &errors {
+            if self.is_full() {
+                continue;
+            }
             let origin = source.origin(&error.span().unwrap_or(0..0));
             self.report(origin, "", None, error.message().replace('\n', ": "));
         }
+        let broken = self.more;
         let schema = std::mem::take(&mut self.schema);
         let mut given = std::mem::take(&mut self.given);
         if let Form::Table(keys) = Form::of(&schema) {
             self.walk(&source, &schema, keys, ("", table.get_ref()), &mut given);
         }
         (self.schema, self.given) = (schema, given);
+        if !errors.is_empty() {
+            self.more = broken;
+        }
         // A broken line is followed by nonsense: of each line only the first word counts.
         let mut lines = BTreeSet::new();
         self.problems.retain(|problem| match &problem.origin {
@@ -91,12 +112,16 @@ impl Draft {
         to: &mut toml::Table,
     ) {
         for (key, value) in table {
-            let path = join(under, key.get_ref());
             let Some(schema) = known.get(key.get_ref().as_ref()) else {
+                if self.is_full() {
+                    continue;
+                }
+                let path = join(under, &short(key.get_ref()));
                 let text = unknown(root, under, key.get_ref());
                 self.report(source.origin(&key.span()), &path, None, text);
                 continue;
             };
+            let path = join(under, key.get_ref());
             let origin = source.origin(&value.span());
             match (Form::of(schema), value.get_ref()) {
                 (Form::Table(keys), DeValue::Table(inner)) => {
@@ -133,7 +158,7 @@ impl Draft {
                 insert(&mut self.given, key, value);
                 self.origins.insert(key.to_owned(), origin);
             }
-            Err(wanted) => self.report(origin, key, Some(format!("`{text}`")), wanted),
+            Err(wanted) => self.report(origin, key, Some(format!("`{}`", short(text))), wanted),
         }
     }
 
@@ -141,6 +166,13 @@ impl Draft {
     pub(super) fn wrong(&mut self, key: &str, value: Option<String>, text: String) {
         let origin = self.origins.get(key).cloned().unwrap_or(Origin::Default);
         self.report(origin, key, value, text);
+    }
+
+    /// Whether enough problems are noted already. Counts the one that then is not.
+    fn is_full(&mut self) -> bool {
+        let full = self.problems.len() >= TOLD_MAX;
+        self.more += usize::from(full);
+        full
     }
 
     fn report(&mut self, origin: Origin, key: &str, value: Option<String>, text: String) {
@@ -234,6 +266,10 @@ fn unknown(root: &Value, under: &str, key: &str) -> String {
 /// The word that was probably meant.
 pub(super) fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     const NEAR: f64 = 0.8;
+    // Nobody meant one of ours by it, and to compare it takes long.
+    if word.len() > SHOWN_MAX {
+        return None;
+    }
     let word = word.to_lowercase();
     known
         .map(|name| (strsim::jaro_winkler(&word, name), name))

@@ -11,7 +11,11 @@ use super::file::{File, HttpFile, OtlpFile};
 use super::headers::read_headers;
 use super::problem::{ConfigError, Origin, Problem};
 use super::show::settings;
+use super::small::read_small;
 use super::{Config, Http, Otlp, Output};
+
+/// Most bytes of a file of certificates or of a key.
+pub(crate) const PEM_MAX: usize = 4 << 20;
 
 /// Lifts what was given, or says everything that is wrong with it.
 pub(super) fn lift(mut draft: Draft, warnings: Vec<String>) -> Result<Config, ConfigError> {
@@ -32,7 +36,7 @@ pub(super) fn lift(mut draft: Draft, warnings: Vec<String>) -> Result<Config, Co
     }
     if !draft.problems.is_empty() {
         draft.problems.sort_by_key(rank);
-        return Err(ConfigError(draft.problems));
+        return Err(ConfigError::new(draft.problems, draft.more));
     }
     Ok(Config {
         policy,
@@ -115,9 +119,9 @@ fn ordered(draft: &mut Draft, earlier: (&str, Nanos), later: (&str, Nanos)) {
         |key: &str| draft.origins.get(key).is_some_and(|o| !matches!(o, Origin::Follows(_)));
     // It is told where somebody wrote it.
     let (at, other, relation) =
-        if given(later.0) { (later, earlier, "is before") } else { (earlier, later, "is after") };
+        if given(later.0) { (later, earlier, "shorter") } else { (earlier, later, "longer") };
     let text = format!(
-        "{relation} `{}` ({} s): raise `{}` or lower `{}`",
+        "it must not be {relation} than `{}` ({} s); raise `{}` or lower `{}`",
         other.0,
         other.1.secs_f64(),
         later.0,
@@ -208,6 +212,15 @@ fn endpoint(draft: &mut Draft, otlp: &OtlpFile) -> Option<String> {
         bad("a user name or password does not belong here: use `headers_file`");
         return None;
     }
+    let has_port = !url.authority().is_some_and(|at| at.as_str().ends_with(host));
+    if has_port && url.port_u16().is_none_or(|port| port == 0) {
+        bad("its port is no number from 1 to 65535: write one such as `http://127.0.0.1:4317`");
+        return None;
+    }
+    if url.query().is_some() || text.contains('#') {
+        bad("what begins with `?` or `#` does not belong here: leave it out");
+        return None;
+    }
     let tls = otlp.ca_file.is_some() || otlp.cert_file.is_some() || otlp.key_file.is_some();
     if scheme == "http" && tls {
         bad("certificates are used with `https://` only: change it, or leave them out");
@@ -223,8 +236,8 @@ fn shown(text: &str) -> String {
 }
 
 fn pem(draft: &mut Draft, key: &str, path: &Path) {
-    let text = match std::fs::read(path) {
-        Err(error) => format!("it cannot be read: {error}; make it readable, or leave it out"),
+    let text = match read_small(path, PEM_MAX) {
+        Err(text) => format!("it {text}"),
         Ok(bytes) if !bytes.windows(11).any(|bytes| bytes == b"-----BEGIN ") => {
             "it is no PEM file: it has no `-----BEGIN`".to_owned()
         }

@@ -1,19 +1,19 @@
 //! Where values come from.
 
 use std::ffi::OsString;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::Config;
 use super::draft::{Draft, nearest};
 use super::lift::lift;
 use super::problem::{ConfigError, Origin, Problem};
+use super::small::read_small;
 use crate::cli;
 
 /// The file that is read where no other is named, if it is there.
 pub const CONFIG_FILE: &str = "/etc/inflightd/inflightd.toml";
 /// Most bytes of a configuration file.
-const BYTES_MAX: u64 = 1 << 20;
+const BYTES_MAX: usize = 1 << 20;
 
 /// Environment variables and their keys.
 const VARIABLES: [(&str, &str); 12] = [
@@ -86,24 +86,59 @@ impl Config {
         let warnings = take_environment(&mut draft, environment);
         take_flags(&mut draft, flags);
         take_standard(&mut draft, environment);
-        lift(draft, warnings)
+        // Before the checks, which take the draft.
+        let is_foreign = is_foreign(draft.origins.get("otlp.endpoint"));
+        let error = match lift(draft, warnings) {
+            Err(error) if error.problems.iter().any(is_foreign_at) => error,
+            done => return done,
+        };
+        let (left, told) = without_foreign(environment, &error, is_foreign);
+        let mut config = Self::assemble(path, &left, flags)?;
+        config.warnings.extend(told);
+        Ok(config)
     }
+}
+
+/// Whether a value comes from one of OpenTelemetry's own variables.
+fn is_foreign(origin: Option<&Origin>) -> bool {
+    matches!(origin, Some(Origin::Env(name)) if name.starts_with("OTEL_"))
+}
+
+fn is_foreign_at(problem: &Problem) -> bool {
+    is_foreign(Some(&problem.origin))
+}
+
+/// The environment without OpenTelemetry's variables that cannot be used, and what to say of them.
+/// They are often set for a whole cluster and for other programs: they are no reason not to run.
+/// An endpoint that comes from there too is then not used: half of what was meant for it is missing.
+fn without_foreign(
+    environment: &Environment,
+    error: &ConfigError,
+    is_endpoint_foreign: bool,
+) -> (Environment, Vec<String>) {
+    let mut names = Vec::new();
+    let mut told = Vec::new();
+    for problem in error.problems.iter().filter(|problem| is_foreign_at(problem)) {
+        if let Origin::Env(name) = problem.origin {
+            names.push(name);
+        }
+        let what = if is_endpoint_foreign { "OTLP is off" } else { "it is not used" };
+        told.push(format!("{problem} ({what})"));
+    }
+    if is_endpoint_foreign {
+        names.push(OTEL_ENDPOINT);
+    }
+    let mut left = environment.clone();
+    left.retain(|(name, _)| names.iter().all(|other| name != other));
+    (left, told)
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
     let bad = |text: String| {
         let origin = Origin::File { path: path.to_owned(), line: 0, column: 0 };
-        ConfigError(vec![Problem { origin, key: String::new(), value: None, text }])
+        ConfigError::new(vec![Problem { origin, key: String::new(), value: None, text }], 0)
     };
-    let file = std::fs::File::open(path)
-        .map_err(|error| bad(format!("cannot be opened: {error}; see --config")))?;
-    let mut bytes = Vec::new();
-    file.take(BYTES_MAX + 1)
-        .read_to_end(&mut bytes)
-        .map_err(|error| bad(format!("cannot be read: {error}; see --config")))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(bad(format!("has more than {BYTES_MAX} bytes: is it a configuration?")));
-    }
+    let bytes = read_small(path, BYTES_MAX).map_err(|text| bad(format!("{text}; see --config")))?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         bad(format!("is no text: byte {at} is not UTF-8; write it as TOML"))
@@ -153,11 +188,17 @@ fn take_standard(draft: &mut Draft, environment: &Environment) {
     if !draft.origins.contains_key("otlp.endpoint") {
         return;
     }
+    let endpoint = draft.given.get("otlp").and_then(|otlp| otlp.get("endpoint")?.as_str());
+    let is_plain = endpoint.is_some_and(|endpoint| endpoint.starts_with("http://"));
     for (name, key) in OTEL_MORE {
         let found = environment.iter().find(|(other, _)| other == name);
         let Some(text) = found.map(|(_, value)| value.to_string_lossy()) else {
             continue;
         };
+        // Without TLS they say nothing.
+        if is_plain && key.ends_with("_file") {
+            continue;
+        }
         if text.is_empty() || draft.origins.contains_key(key) || draft.bad.contains(key) {
             continue;
         }

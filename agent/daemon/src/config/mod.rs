@@ -13,6 +13,7 @@ mod load;
 mod problem;
 mod schema;
 mod show;
+mod small;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -22,10 +23,12 @@ use inflightd_core::Policy;
 
 pub use file::{Lines, Protocol};
 pub use headers::read_headers;
+pub(crate) use lift::PEM_MAX;
 pub use load::{CONFIG_FILE, Environment};
-pub use problem::{ConfigError, Origin, Problem};
+pub use problem::{ConfigError, Origin, Problem, clean};
 pub use schema::{schema, schema_text};
 pub use show::Setting;
+pub use small::read_small;
 
 /// The configuration, valid by construction.
 #[derive(Clone, Debug, PartialEq)]
@@ -128,5 +131,7 @@ impl Config {
     }
 }
 
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

@@ -212,6 +212,14 @@ pub(super) const SUPPRESSED: Def = def(
     "Lines about healthy rooms that the output limit held back.",
 );
 
+pub(super) const LOG_DROPPED: Def = def(
+    "inflightd_log_lines_dropped_total",
+    Counter,
+    "{line}",
+    FEW,
+    "Lines of the agent's own log that nobody read.",
+);
+
 pub(super) const DWELL: Def = def(
     "inflight_dwell_seconds",
     Kind::Histogram(DWELLS),
@@ -242,7 +250,7 @@ pub(super) const START: Def = def(
 );
 
 /// Every definition.
-pub(super) const ALL: [Def; 32] = [
+pub(super) const ALL: [Def; 33] = [
     ROOMS_OPEN,
     ROOMS_SUSPECT,
     ROOMS_STALLED,
@@ -269,6 +277,7 @@ pub(super) const ALL: [Def; 32] = [
     FAILURES,
     RELOADS,
     SUPPRESSED,
+    LOG_DROPPED,
     DWELL,
     LAG,
     CPU,

@@ -202,6 +202,7 @@ fn own_counters(meter: &Meter, state: &Arc<State>) {
     whole(meter, defs::SUPPRESSED, state, |state, seen| {
         seen.observe(state.own.suppressed.get(), &[]);
     });
+    whole(meter, defs::LOG_DROPPED, state, |_, seen| seen.observe(crate::log::dropped(), &[]));
     whole(meter, defs::MISHAPS, state, |state, seen| {
         for (kind, count) in state.own.mishaps() {
             seen.observe(count, &[KeyValue::new("kind", kind)]);

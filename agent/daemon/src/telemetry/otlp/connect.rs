@@ -13,7 +13,7 @@ use opentelemetry_sdk::metrics::Temporality;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::client::{Client, Why};
-use crate::config::{Otlp, Protocol, read_headers};
+use crate::config::{Otlp, PEM_MAX, Protocol, read_headers, read_small};
 
 /// Where distributions keep the roots that the system trusts.
 const SYSTEM_ROOTS: [&str; 4] = [
@@ -239,11 +239,8 @@ fn key_of(path: &Path) -> Result<Vec<u8>, OtlpError> {
 }
 
 fn read(field: &'static str, path: &Path) -> Result<Vec<u8>, OtlpError> {
-    std::fs::read(path).map_err(|error| {
-        let text =
-            format!("reading {}: {error}; make it readable, or leave it out", path.display());
-        OtlpError::new(field, text)
-    })
+    read_small(path, PEM_MAX)
+        .map_err(|text| OtlpError::new(field, format!("{} {text}", path.display())))
 }
 
 /// The builder names what it does not like, in its own words.

@@ -1,0 +1,86 @@
+//! Files and variables that somebody else wrote, or that are no configuration at all.
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use super::tests::{assemble, lift};
+use super::*;
+use crate::cli::Flags;
+
+#[test]
+fn a_file_that_may_never_answer_is_refused_wherever_one_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let error = Config::assemble(Some(&pipe), &Vec::new(), &Flags::default()).unwrap_err();
+    assert!(error.to_string().contains("pipe: is a pipe"), "{error}");
+    for key in ["headers_file", "ca_file", "cert_file", "key_file"] {
+        for (path, what) in [(pipe.as_path(), "a pipe"), ("/dev/zero".as_ref(), "a device")] {
+            let text = format!("otlp.endpoint = 'https://x'\notlp.{key} = {path:?}\n");
+            let message = lift(&text).unwrap_err();
+            assert!(message.contains(&format!("`otlp.{key}`")), "{message}");
+            assert!(message.contains(&format!("it is {what}: name a regular file")), "{message}");
+        }
+    }
+}
+
+#[test]
+fn standard_variables_that_cannot_be_used_keep_no_agent_from_running() {
+    let none = Flags::default();
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:1");
+    let secure = ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://x:1");
+    for environment in [
+        &[("OTEL_EXPORTER_OTLP_ENDPOINT", "garbage")][..],
+        &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:1?q")],
+        &[endpoint, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")],
+        &[endpoint, ("OTEL_EXPORTER_OTLP_TIMEOUT", "abc")],
+        &[secure, ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/nonexistent")],
+        &[secure, ("OTEL_EXPORTER_OTLP_CLIENT_KEY", "/dev/null")],
+    ] {
+        let config = assemble("", environment, &none).unwrap();
+        assert_eq!((config.otlp, config.settings.len() > 10), (None, true), "{environment:?}");
+        let said = config.warnings.join("\n");
+        let name = environment.last().unwrap().0;
+        assert!(said.contains(name) && said.contains("OTLP is off"), "{said}");
+    }
+    // What is ours stays in force, and our own mistakes stay errors.
+    let bad = [("OTEL_EXPORTER_OTLP_TIMEOUT", "abc"), ("OTEL_EXPORTER_OTLP_CERTIFICATE", "/none")];
+    let config = assemble("otlp.endpoint = 'http://mine:1'", &bad, &none).unwrap();
+    let otlp = config.otlp.unwrap();
+    assert_eq!((otlp.endpoint.as_str(), otlp.timeout), ("http://mine:1", Duration::from_secs(10)));
+    assert!(config.warnings.join("\n").contains("it is not used"));
+    let message = assemble("probs = 1", &bad, &none).unwrap_err();
+    assert!(message.contains("`probs`") && !message.contains("OTEL"), "{message}");
+    assemble("", &[("INFLIGHTD_OTLP", "garbage")], &none).unwrap_err();
+}
+
+#[test]
+fn only_the_first_of_very_many_problems_are_told() {
+    let keys = [("", "key", "= 1"), ("[deadlines]\n", "stal", "= 1"), ("", "", "=")];
+    for (head, key, rest) in keys {
+        let lines = (0..60_000).map(|n| format!("{key}{n} {rest}\n"));
+        let text = head.to_owned() + &lines.collect::<String>();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(lift(&text).unwrap_err()));
+        // Not how fast it is, but that it does not take minutes.
+        let message = told.recv_timeout(Duration::from_mins(1)).unwrap();
+        let lines: Vec<&str> = message.lines().collect();
+        assert!(lines.len() <= 52 && message.len() < 64 << 10, "{}", lines.len());
+        assert!(lines[0].starts_with("60000 errors"), "{}", lines[0]);
+        assert_eq!(*lines.last().unwrap(), "  and 59950 more");
+    }
+    // Nor does a key without end fill the screen, or take long to compare.
+    let message = lift(&format!("{} = 1", "k".repeat(1 << 19))).unwrap_err();
+    assert!(message.len() < 2000, "{}", message.len());
+}
+
+#[test]
+fn what_somebody_wrote_begins_no_line_of_its_own() {
+    for text in ["\"a\\nERROR b\\u001b[2J\" = 1", "state_dir = 1\n\"x\\rERROR\" = 2"] {
+        let message = lift(text).unwrap_err();
+        assert!(message.chars().all(|c| c == '\n' || !c.is_control()), "{message:?}");
+        assert!(!message.contains("\nERROR"), "{message:?}");
+    }
+    let bad = [("INFLIGHTD_STALL", "x\nERROR y\u{1b}")];
+    let message = assemble("", &bad, &Flags::default()).unwrap_err();
+    assert!(message.contains("x\\nERROR y\\u{1b}"), "{message:?}");
+}
