@@ -39,7 +39,8 @@ const LINGER: Nanos = Nanos::from_secs(2);
 /// The loaded programs, their ring, and the libraries that carry probes.
 ///
 /// Every method returns at once, [`Self::detach`] too: the links are closed by a thread of its
-/// own, because the kernel takes about 100 ms for each. Dropping it waits for that.
+/// own, because the kernel takes about 100 ms for each. Dropping it closes what is left, many at
+/// once, and waits for that.
 pub struct Probes {
     ebpf: Ebpf,
     ring: Ring,
@@ -301,6 +302,14 @@ impl Probes {
     /// Failures inside the kernel programs since they were loaded.
     pub fn mishaps(&self) -> Vec<(Mishap, u64)> {
         self.ring.mishaps()
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        // Dropped as they lie, the links would be closed one after the other.
+        let objects = std::mem::take(&mut self.objects);
+        self.reaper.close(objects.into_values().flat_map(Object::into_links).collect());
     }
 }
 
