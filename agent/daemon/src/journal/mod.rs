@@ -23,10 +23,13 @@ use lock::Lock;
 use state::State;
 pub use state::{Gone, OpenRoom, Past};
 
+use crate::clock::Clock;
 use crate::identity::Identity;
 
 /// A journal larger than this, and than four times what it says, is written anew.
 const LARGE: u64 = 4 << 20;
+/// So long after a failure the journal is tried again.
+const MEND_EVERY: Nanos = Nanos::from_secs(1);
 /// Longest journal that is read; the rest is given up.
 const READ_MAX: u64 = 256 << 20;
 
@@ -61,7 +64,8 @@ pub struct Journal {
     next: Number,
     /// Lines that an earlier life may have written.
     inherited: BTreeSet<Act>,
-    failed: bool,
+    /// When writing last failed; until it works again the file lacks what `state` has.
+    failed_at: Option<Nanos>,
     _lock: Lock,
 }
 
@@ -91,7 +95,7 @@ impl Journal {
             numbers: BTreeMap::new(),
             next,
             inherited,
-            failed: false,
+            failed_at: None,
             _lock: lock,
         })
     }
@@ -186,27 +190,46 @@ impl Journal {
         self.note(&Entry::Did(telling.act));
     }
 
-    /// Adds an entry. Should that fail, the agent goes on: it may tell a line twice after a
-    /// restart.
+    /// Adds an entry. Should that fail, the agent goes on, and [`Self::mend`] writes later what
+    /// is missing; killed before, it may tell a line twice.
     fn note(&mut self, entry: &Entry) {
         self.state.apply(entry);
-        let written = entry::write(entry).map_err(io::Error::from).and_then(|line| {
-            self.file.write_all(line.as_bytes())?;
-            self.size += line.len() as u64;
-            if self.size > LARGE && self.size > 4 * self.compact_size {
-                (self.file, self.size) = write_anew(&self.path, &self.state)?;
-                self.compact_size = self.size;
-            }
-            Ok(())
-        });
-        match written {
-            Ok(()) => self.failed = false,
-            Err(error) if !self.failed => {
-                self.failed = true;
-                tracing::error!(path = %self.path.display(), %error, "writing the journal");
-            }
-            Err(_) => {}
+        if self.failed_at.is_none()
+            && let Err(error) = self.append(entry)
+        {
+            let path = self.path.display();
+            tracing::error!(%path, %error, "writing the journal; it is tried again and again");
+            // Half a line would spoil the next one.
+            drop(self.file.set_len(self.size));
+            self.failed_at = Some(Clock::now());
         }
+    }
+
+    fn append(&mut self, entry: &Entry) -> io::Result<()> {
+        let line = entry::write(entry)?;
+        self.file.write_all(line.as_bytes())?;
+        self.size += line.len() as u64;
+        if self.size > LARGE && self.size > 4 * self.compact_size {
+            self.write_anew()?;
+        }
+        Ok(())
+    }
+
+    /// Tries again to write what could not be written, about once a second. Call it often.
+    pub fn mend(&mut self, now: Nanos) {
+        if self.failed_at.is_some_and(|at| now.since(at) >= MEND_EVERY) {
+            let written = self.write_anew();
+            self.failed_at = written.is_err().then_some(now);
+            if written.is_ok() {
+                tracing::info!(path = %self.path.display(), "the journal is whole again");
+            }
+        }
+    }
+
+    fn write_anew(&mut self) -> io::Result<()> {
+        (self.file, self.size) = write_anew(&self.path, &self.state)?;
+        self.compact_size = self.size;
+        Ok(())
     }
 }
 
@@ -236,8 +259,12 @@ fn write_anew(path: &Path, state: &State) -> io::Result<(File, u64)> {
         text.push_str(&entry::write(&entry)?);
     }
     let new = path.with_extension("new");
-    fs::write(&new, &text)?;
-    fs::rename(&new, path)?;
+    let written = fs::write(&new, &text).and_then(|()| fs::rename(&new, path));
+    if let Err(error) = written {
+        // On a full disk half a file helps nobody.
+        drop(fs::remove_file(&new));
+        return Err(error);
+    }
     let file = OpenOptions::new().append(true).open(path)?;
     Ok((file, text.len() as u64))
 }

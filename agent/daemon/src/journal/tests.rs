@@ -185,3 +185,37 @@ fn the_journal_stays_small() {
     assert!(size < 2 * LARGE, "{size} bytes");
     assert_eq!(journal.state.entries().len(), 1);
 }
+
+#[test]
+fn what_a_full_disk_did_not_take_is_written_once_there_is_room_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = Journal::open(dir.path(), BOOT).unwrap();
+    journal.meet(Worker(0), &past());
+    journal.appended(&appended(1));
+    journal.appended(&appended(2));
+    // Every write fails as on a full disk, and a new file cannot be made either.
+    journal.file = OpenOptions::new().append(true).open("/dev/full").unwrap();
+    let new = dir.path().join("journal.new");
+    fs::create_dir(&new).unwrap();
+    let telling = journal.verdict(&verdict(1)).unwrap();
+    journal.told(telling);
+    let begun = journal.verdict(&verdict(2)).unwrap();
+    assert!(!begun.maybe_repeated);
+    let failed_at = journal.failed_at.unwrap();
+    journal.mend(failed_at.plus(MEND_EVERY));
+    assert_eq!(journal.failed_at, Some(failed_at.plus(MEND_EVERY)));
+    fs::remove_dir(&new).unwrap();
+    journal.mend(failed_at.plus(MEND_EVERY));
+    assert!(journal.failed_at.is_some(), "it is not tried all the time");
+    journal.mend(failed_at.plus(Nanos(2 * MEND_EVERY.0)));
+    assert_eq!(journal.failed_at, None);
+    // From here it goes on as ever.
+    journal.appended(&appended(3));
+    drop(journal);
+    let mut journal = Journal::open(dir.path(), BOOT).unwrap();
+    let known = journal.past(&past().identity).unwrap();
+    assert_eq!(known.open.keys().copied().collect::<Vec<_>>(), [Seq(1), Seq(2), Seq(3)]);
+    assert_eq!(known.standing.keys().copied().collect::<Vec<_>>(), [Seq(1)]);
+    journal.meet(Worker(0), &known);
+    assert!(journal.verdict(&verdict(2)).unwrap().maybe_repeated);
+}
