@@ -3,8 +3,8 @@
 //! A TCP address for scrapers, probes and routers; a Unix socket in the state directory, for root
 //! alone, which has the rooms and the agent besides. Everything is read only. A connection carries
 //! one request, may take `serve::CONNECTION` in all and there are at most
-//! `serve::CONNECTIONS_MAX` of them on each listener: whoever opens and does not read harms
-//! nobody else.
+//! `serve::CONNECTIONS_MAX` of them on each listener, of which those without a request make
+//! room for others: whoever opens and does not ask or read harms nobody else.
 
 pub mod client;
 mod listen;
