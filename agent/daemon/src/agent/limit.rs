@@ -45,8 +45,8 @@ pub(super) struct Limit {
 /// How much the line of an output matters.
 pub(super) const fn weight(output: &Output) -> Weight {
     match output {
-        Output::Append(_) => Weight::Healthy,
-        Output::Dwell(dwell) if !dwell.stalled => Weight::Healthy,
+        Output::Append(append) => Weight::Healthy(append.worker),
+        Output::Dwell(dwell) if !dwell.stalled => Weight::Healthy(dwell.worker),
         _ => Weight::Heavy,
     }
 }
@@ -74,7 +74,7 @@ impl Limit {
 
     /// What becomes of the line of an output.
     pub(super) fn fate(&mut self, output: &Output, now: Nanos) -> Fate {
-        let healthy = weight(output) == Weight::Healthy;
+        let healthy = weight(output) != Weight::Heavy;
         match self.output.lines {
             Lines::None => return Fate::Unwanted,
             Lines::Verdicts if healthy => return Fate::Unwanted,

@@ -134,7 +134,7 @@ impl Teller {
         }
         // What matters is left for the next life to tell, as far as the journal should grow.
         if let Some(after) = after
-            && (weight == Weight::Healthy || self.dropped > UNTOLD_MAX)
+            && (weight != Weight::Heavy || self.dropped > UNTOLD_MAX)
         {
             self.note(after);
         }
@@ -146,6 +146,7 @@ impl Teller {
         for after in self.outlet.done()? {
             self.note(after);
         }
+        self.journal.mend(now);
         let sums = self.limit.due(now);
         self.sum_up(&sums, Writer { names, clock }, now)
     }

@@ -1,21 +1,24 @@
 //! Lines on their way out: a thread of its own writes them, so that a reader who does not read
 //! cannot keep the agent from judging.
 //!
-//! What waits is bounded by its bytes. Lines about healthy rooms have a small share of it; one
-//! that finds it full is dropped. Any other line may wait up to a much larger bound, and when that
+//! What waits is bounded by its bytes. Lines about healthy rooms have a small share of it, and no
+//! worker's may take more of that than is left: a flood of one leaves half to the others. One that
+//! finds no room is dropped. Any other line may wait up to a much larger bound, and when that
 //! is full too, the loop waits for the reader, [`PATIENCE`] at most for each time that the reader
 //! stands still; then the newcomer is dropped as well.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 
 use inflightd_core::Nanos;
+use inflightd_core::fact::Worker;
 
 use crate::clock::Clock;
 
 /// Most bytes that wait before lines about healthy rooms are dropped.
-const HEALTHY_BYTES_MAX: usize = 1 << 20;
+const HEALTHY_BYTES_MAX: usize = 2 << 20;
 /// Most bytes that wait at all. The victim is the newcomer.
 const BYTES_MAX: usize = 16 << 20;
 /// So long the loop waits for a reader that stands still.
@@ -26,8 +29,8 @@ const END_PATIENCE: Nanos = Nanos::from_secs(2);
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// About a room that never stalled.
-    Healthy,
+    /// About a room of this worker that never stalled.
+    Healthy(Worker),
     /// Anything else.
     Heavy,
 }
@@ -44,6 +47,8 @@ pub enum Sent<T> {
 /// A line that waits, or only what is to be done after those before it.
 struct Item<T> {
     text: String,
+    /// The worker whose share it takes.
+    of: Option<Worker>,
     after: Option<T>,
 }
 
@@ -54,8 +59,8 @@ impl<T> Item<T> {
     }
 }
 
-/// What the thread has done: bytes written, and what is to be done now.
-type Done<T> = io::Result<(usize, Option<T>)>;
+/// What the thread has done: an item without its text, and the bytes that it counted for.
+type Done<T> = io::Result<(usize, Item<T>)>;
 
 /// Writes lines in a thread of its own. `T` comes back once its line is written.
 #[derive(Debug)]
@@ -65,6 +70,8 @@ pub struct Outlet<T> {
     /// Items whose end was not heard of yet, and their bytes.
     waiting: usize,
     waiting_bytes: usize,
+    /// Of them those of healthy rooms, by worker. The bound on the bytes bounds it too.
+    healthy: BTreeMap<Worker, usize>,
     /// When the reader last took something, or nothing waited.
     moved_at: Nanos,
     /// Came back and was not asked for yet.
@@ -84,6 +91,7 @@ impl<T: Send + 'static> Outlet<T> {
             done,
             waiting: 0,
             waiting_bytes: 0,
+            healthy: BTreeMap::new(),
             moved_at: Clock::now(),
             back: Vec::new(),
         })
@@ -92,16 +100,29 @@ impl<T: Send + 'static> Outlet<T> {
     /// Sends a line, which ends in a line feed.
     pub fn send(&mut self, text: String, weight: Weight, after: Option<T>) -> io::Result<Sent<T>> {
         self.hear()?;
-        let max = if weight == Weight::Healthy { HEALTHY_BYTES_MAX } else { BYTES_MAX };
-        let full = |outlet: &Self| outlet.waiting > 0 && outlet.waiting_bytes + text.len() > max;
-        if weight == Weight::Heavy {
-            self.wait_while(full, PATIENCE)?;
-        }
+        let full = |outlet: &Self| outlet.waiting > 0 && !outlet.has_room(text.len(), weight);
+        let of = match weight {
+            Weight::Healthy(worker) => Some(worker),
+            Weight::Heavy => {
+                self.wait_while(full, PATIENCE)?;
+                None
+            }
+        };
         if full(self) {
             return Ok(Sent::Dropped(after));
         }
-        self.push(Item { text, after });
+        self.push(Item { text, of, after });
         Ok(Sent::Goes)
+    }
+
+    fn has_room(&self, bytes: usize, weight: Weight) -> bool {
+        match weight {
+            Weight::Heavy => self.waiting_bytes + bytes <= BYTES_MAX,
+            Weight::Healthy(worker) => {
+                let own = self.healthy.get(&worker).copied().unwrap_or(0);
+                own + bytes <= HEALTHY_BYTES_MAX.saturating_sub(self.waiting_bytes)
+            }
+        }
     }
 
     /// Gives `after` back once everything that was sent before it is written, or at once where
@@ -110,7 +131,7 @@ impl<T: Send + 'static> Outlet<T> {
         if self.waiting == 0 || self.waiting_bytes >= BYTES_MAX {
             self.back.push(after);
         } else {
-            self.push(Item { text: String::new(), after: Some(after) });
+            self.push(Item { text: String::new(), of: None, after: Some(after) });
         }
     }
 
@@ -118,11 +139,14 @@ impl<T: Send + 'static> Outlet<T> {
         if self.waiting == 0 {
             self.moved_at = Clock::now();
         }
-        let bytes = item.bytes();
+        let (bytes, of) = (item.bytes(), item.of);
         // A thread that has ended has told why, which `hear` finds.
         if self.items.as_ref().is_some_and(|items| items.send(item).is_ok()) {
             self.waiting += 1;
             self.waiting_bytes += bytes;
+            if let Some(worker) = of {
+                *self.healthy.entry(worker).or_default() += bytes;
+            }
         }
     }
 
@@ -140,11 +164,17 @@ impl<T: Send + 'static> Outlet<T> {
     }
 
     fn take(&mut self, done: Done<T>) -> io::Result<()> {
-        let (bytes, after) = done?;
+        let (bytes, item) = done?;
         self.waiting -= 1;
         self.waiting_bytes -= bytes;
+        if let Some(worker) = item.of {
+            let own = self.healthy.remove(&worker).unwrap_or(0);
+            if own > bytes {
+                self.healthy.insert(worker, own - bytes);
+            }
+        }
         self.moved_at = Clock::now();
-        self.back.extend(after);
+        self.back.extend(item.after);
         Ok(())
     }
 
@@ -174,9 +204,9 @@ impl<T: Send + 'static> Outlet<T> {
 }
 
 fn write_all<T>(mut to: Box<dyn Write + Send>, items: &Receiver<Item<T>>, tell: &Sender<Done<T>>) {
-    for item in items {
+    for mut item in items {
         let bytes = item.bytes();
-        let Item { text, after } = item;
+        let text = std::mem::take(&mut item.text);
         // Whole, in one call, and at once: a stalled room must show while it stalls.
         let written = if text.is_empty() {
             Ok(())
@@ -185,7 +215,7 @@ fn write_all<T>(mut to: Box<dyn Write + Send>, items: &Receiver<Item<T>>, tell: 
         };
         let failed = written.is_err();
         // The agent that does not listen any more has ended.
-        if tell.send(written.map(|()| (bytes, after))).is_err() || failed {
+        if tell.send(written.map(|()| (bytes, item))).is_err() || failed {
             return;
         }
     }
@@ -219,6 +249,8 @@ mod tests {
         (Outlet::new(Box::new(Slow(told, written))).unwrap(), go, lines)
     }
 
+    const HEALTHY: Weight = Weight::Healthy(Worker(0));
+
     /// Bytes of a long line.
     const LONG: usize = 1 << 16;
 
@@ -231,7 +263,7 @@ mod tests {
         let (mut outlet, go, lines) = slow();
         assert_eq!(outlet.send(line(10), Weight::Heavy, Some(1)).unwrap(), Sent::Goes);
         outlet.then(2);
-        assert_eq!(outlet.send(line(20), Weight::Healthy, Some(3)).unwrap(), Sent::Goes);
+        assert_eq!(outlet.send(line(20), HEALTHY, Some(3)).unwrap(), Sent::Goes);
         assert_eq!(outlet.done().unwrap(), Vec::<u64>::new());
         go.send(()).unwrap();
         go.send(()).unwrap();
@@ -248,8 +280,14 @@ mod tests {
             let goes = |n: &u64| outlet.send(line(LONG), weight, Some(*n)).unwrap() == Sent::Goes;
             (0..1 << 20).take_while(goes).count()
         };
-        let healthy = fits(&mut outlet, Weight::Healthy);
+        let healthy = fits(&mut outlet, HEALTHY);
         assert!((10..=HEALTHY_BYTES_MAX / LONG).contains(&healthy), "{healthy}");
+        // Half of it is left to others, half of the rest to those after them.
+        assert!(healthy <= HEALTHY_BYTES_MAX / LONG / 2, "{healthy}");
+        let second = fits(&mut outlet, Weight::Healthy(Worker(1)));
+        let third = fits(&mut outlet, Weight::Healthy(Worker(2)));
+        assert!(second >= healthy / 3 && third >= healthy / 6, "{healthy} {second} {third}");
+        let healthy = healthy + second + third;
         let heavy = fits(&mut outlet, Weight::Heavy);
         assert!((100..=BYTES_MAX / LONG).contains(&(healthy + heavy)), "{heavy}");
         // The patience is spent once, not for each line.
@@ -288,7 +326,7 @@ mod tests {
     fn a_line_larger_than_the_bound_goes_out_alone() {
         let (mut outlet, go, lines) = slow();
         go.send(()).unwrap();
-        assert_eq!(outlet.send(line(BYTES_MAX + 1), Weight::Healthy, None).unwrap(), Sent::Goes);
+        assert_eq!(outlet.send(line(BYTES_MAX + 1), HEALTHY, None).unwrap(), Sent::Goes);
         assert_eq!(outlet.finish().unwrap().1, 0);
         assert_eq!(lines.recv().unwrap().len(), BYTES_MAX + 1);
     }
