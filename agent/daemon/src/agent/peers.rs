@@ -151,7 +151,13 @@ impl Agent {
                 Err(_) if !self.workers.get(&worker).is_some_and(Watched::is_alive) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut of.failed, true) {
-                        tracing::warn!(worker = worker.0, %error, "reading connections");
+                        let pid = self.workers.get(&worker).map(|watched| watched.pid);
+                        // A process on its way out has given its files up already.
+                        if has_gone(&error) {
+                            tracing::debug!(pid, %error, "reading connections");
+                        } else {
+                            tracing::warn!(pid, %error, "reading connections");
+                        }
                     }
                     let sight = Sight::Blind(failure(&error));
                     self.cover(worker, Source::Connections, sight, now);
@@ -349,6 +355,11 @@ const fn elsewhere(seen: usize, unseen: usize) -> Sight {
         (0, _) => Sight::Blind(Reason::PeerElsewhere),
         _ => Sight::Degraded(Reason::PeerElsewhere),
     }
+}
+
+/// Whether an error says that the process is not there any more.
+fn has_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
 fn failure(error: &io::Error) -> Reason {
