@@ -20,6 +20,7 @@ use std::time::Duration;
 use agent_support::{Agent, Worker, inflightd, of, sight, turn, within_a_minute};
 use inflightd::clock::Clock;
 use inflightd::meters::{Sockets, Target, Wanted};
+use inflightd_abi::table::WORKERS_MAX;
 use inflightd_core::fact::{self, Meter, Peer};
 use rustix::process::Signal;
 use serde_json::Value;
@@ -239,7 +240,7 @@ fn what_cannot_be_watched_is_refused_by_name() {
     let own = std::process::id().to_string();
     let cases: [(&[&str], i32, &str); 4] = [
         (&["--pid", "4194305"], 6, "--pid 4194305: no such process"),
-        (&["--pid", &own], 6, "not a worker"),
+        (&["--pid", &own], 6, "it is no worker"),
         (&["--stall", "never"], 2, "flag --stall: `deadlines.stall` is `never`"),
         (&["--config", "/nowhere"], 2, "/nowhere: cannot be opened"),
     ];
@@ -333,4 +334,29 @@ fn a_capture_replays_to_the_very_same_lines() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(again, lines);
+}
+
+#[test]
+fn of_too_many_workers_in_a_process_the_first_are_watched() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let worker = Worker::table("many");
+    let pid = worker.pid();
+    let mut command = inflightd(&["run", "--json", "--log", "warn", "--listen", "off"]);
+    command.arg("--state-dir").arg(state.path()).arg(format!("--pid={pid}"));
+    let said = tempfile::NamedTempFile::new().unwrap();
+    let agent = Agent::of(command.stderr(said.reopen().unwrap()));
+    let indexes = |agent: &Agent| -> BTreeSet<u64> {
+        let lines = agent.lines(pid, "coverage");
+        lines.iter().map(|line| line["worker"]["index"].as_u64().unwrap()).collect()
+    };
+    let all = within_a_minute(|| (indexes(&agent).len() >= WORKERS_MAX).then_some(()));
+    all.unwrap_or_else(|| panic!("{:?}", indexes(&agent)));
+    // Two more looks at the process.
+    thread::sleep(Duration::from_secs(3));
+    assert_eq!(indexes(&agent), (0..WORKERS_MAX as u64).collect());
+    agent.end(Signal::TERM);
+    let said = std::fs::read_to_string(said.path()).unwrap();
+    let warnings = said.lines().filter(|line| line.contains("more tables than"));
+    assert_eq!(warnings.count(), 1, "{said}");
 }

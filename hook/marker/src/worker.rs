@@ -5,12 +5,10 @@ use core::slice;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize};
 
+pub use inflightd_abi::table::WORKERS_MAX;
 use inflightd_abi::table::{Geometry, Table};
 
 use crate::guard;
-
-/// Most workers that one process can open in its life.
-pub const WORKERS_MAX: usize = 16;
 
 /// `inflight_worker`: opaque to engines.
 #[derive(Debug)]

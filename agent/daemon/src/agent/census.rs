@@ -1,7 +1,8 @@
 //! Workers come and go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use inflightd_abi::table::WORKERS_MAX;
 use inflightd_core::fact::Worker;
 use inflightd_core::{Event, Fact, Nanos, Sight, Source};
 
@@ -73,14 +74,7 @@ impl Agent {
         for number in known {
             self.attach(number, &read.maps, now);
         }
-        for map in &read.maps.tables {
-            let known = self.workers.values().any(|watched| {
-                (watched.pid, watched.start, watched.inode) == (read.pid, read.start, map.inode)
-            });
-            if !known {
-                self.found(read, map, now);
-            }
-        }
+        self.welcome(read, now);
         let closed: Vec<Worker> = self
             .workers
             .values()
@@ -93,8 +87,34 @@ impl Agent {
         }
     }
 
-    fn found(&mut self, read: &Read, map: &TableMap, now: Nanos) {
-        let opened = worker::open(read.pid, read.start, map);
+    /// Takes the tables of a process that are new, as many as it may have.
+    fn welcome(&mut self, read: &Read, now: Nanos) {
+        let of = |watched: &&Watched| (watched.pid, watched.start) == (read.pid, read.start);
+        let known: BTreeSet<u64> =
+            self.workers.values().filter(of).map(|watched| watched.inode).collect();
+        let new = read.maps.tables.iter().filter(|map| !known.contains(&map.inode));
+        let mut new: Vec<_> =
+            new.map(|map| (map, worker::open(read.pid, read.start, map))).collect();
+        // The kernel lays the first table highest: its place says nothing of its worth.
+        new.sort_by_key(|(_, opened)| worker::index(opened));
+        let tables = read.maps.tables.iter();
+        let there = tables.filter(|map| known.contains(&map.inode)).count();
+        let left_out = new.split_off(new.len().min(WORKERS_MAX.saturating_sub(there)));
+        if !left_out.is_empty() && self.crowded.insert((read.pid, read.start)) {
+            tracing::warn!(
+                pid = read.pid,
+                tables = read.maps.tables.len(),
+                most = WORKERS_MAX,
+                "a process has more tables than the hook can make: those of the highest indexes \
+                 are not watched"
+            );
+        }
+        for (map, opened) in new {
+            self.found(read, map, opened, now);
+        }
+    }
+
+    fn found(&mut self, read: &Read, map: &TableMap, opened: worker::Opened, now: Nanos) {
         match opened {
             Err(error) if error.is_passing() => self.census.hint(read.pid),
             Err(error) => self.found_unreadable(read, map, &error, now),
@@ -220,6 +240,7 @@ impl Agent {
         if self.strangers.remove(&pid).is_some() {
             self.hits.forget(pid);
         }
+        self.crowded.retain(|(crowded, _)| *crowded != pid);
         self.peer_process_gone(pid, at);
     }
 

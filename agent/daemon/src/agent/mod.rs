@@ -16,6 +16,7 @@ mod teller;
 mod unhooked;
 mod whose;
 
+use std::collections::BTreeSet;
 use std::io;
 
 use inflightd_capture::{Input, feed};
@@ -70,6 +71,9 @@ pub struct Agent {
     fresh: Fresh,
     loads: Loads,
     strangers: Strangers,
+    /// Living processes, with their start times, of which it was said that they have too many
+    /// tables.
+    crowded: BTreeSet<(u32, u64)>,
     events: Vec<Event>,
     ledger: Ledger,
     glances: Glances,
@@ -122,6 +126,7 @@ impl Agent {
             fresh: Fresh::default(),
             loads: Loads::default(),
             strangers: Strangers::new(),
+            crowded: BTreeSet::new(),
             events: Vec::new(),
             ledger: Ledger::new(parts.config.policy),
             glances: Glances::default(),

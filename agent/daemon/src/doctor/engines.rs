@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use inflightd_abi::table::WORKERS_MAX;
 use inflightd_core::{Reason, Sight, Source};
 use serde::Serialize;
 use serde_json::Value;
@@ -116,8 +117,12 @@ pub(super) fn workers(read: &Read, survey: Survey, hindered: Option<Reason>) -> 
         }
     };
     let mut engines = Vec::new();
-    for map in &read.maps.tables {
-        let (about, table) = match worker::open(read.pid, read.start, map) {
+    let tables = read.maps.tables.iter();
+    let mut opened: Vec<_> = tables.map(|map| worker::open(read.pid, read.start, map)).collect();
+    // As the agent chooses.
+    opened.sort_by_key(worker::index);
+    for opened in opened.into_iter().take(WORKERS_MAX) {
+        let (about, table) = match opened {
             Ok((_, about)) => (about, Sight::Visible),
             Err(error) => (About::unread(), Sight::Blind(error.reason())),
         };

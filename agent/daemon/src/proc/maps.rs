@@ -9,11 +9,13 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 
+use inflightd_abi::table::WORKERS_MAX;
+
 /// Most bytes of `/proc/PID/maps` that are read: some 160,000 mappings.
 const MAPS_BYTES: u64 = 16 * 1024 * 1024;
-/// Most tables of one process: as many as the hook opens (`INFLIGHT_WORKERS_MAX`). Of a process
-/// that has more the victim is the one with the highest address.
-pub(crate) const TABLES_PER_PROCESS: usize = 16;
+/// Most tables that are kept of one process, which is more than it may have: which of them are
+/// taken depends on what they say. The victims are those with the highest addresses.
+pub(crate) const TABLES_MAX: usize = 4 * WORKERS_MAX;
 /// Most files with code that are kept of one process; the victims are those with the highest
 /// addresses.
 pub(crate) const OBJECTS_PER_PROCESS: usize = 4096;
@@ -117,7 +119,7 @@ impl Maps {
     fn take(&mut self, line: &Line<'_>, device: (u32, u32), known: &mut Known) {
         if let Some(table) = line.table(device) {
             let is_new = self.tables.iter().all(|other| other.inode != table.inode);
-            if is_new && self.tables.len() < TABLES_PER_PROCESS {
+            if is_new && self.tables.len() < TABLES_MAX {
                 self.tables.push(table);
             }
         } else if self.load.is_none() && line.is_load() {
@@ -264,9 +266,9 @@ garbage
         assert_eq!(maps(objects.as_bytes()).objects.len(), OBJECTS_PER_PROCESS);
         let tables: String =
             (1..100).map(|n| line(n, "rw-s") + "/memfd:inflight (deleted)\n").collect();
-        assert_eq!(maps(tables.as_bytes()).tables.len(), TABLES_PER_PROCESS);
+        assert_eq!(maps(tables.as_bytes()).tables.len(), TABLES_MAX);
         let header = include_str!("../../../../hook/marker/include/inflight.h");
-        assert!(header.contains(&format!("#define INFLIGHT_WORKERS_MAX {TABLES_PER_PROCESS}\n")));
+        assert!(header.contains(&format!("#define INFLIGHT_WORKERS_MAX {WORKERS_MAX}\n")));
     }
 
     #[test]

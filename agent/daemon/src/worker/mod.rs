@@ -109,8 +109,16 @@ impl Watched {
     }
 }
 
+/// A table and what it says of its worker, or why it cannot be read.
+pub type Opened = Result<(Mapped, About), OpenError>;
+
+/// The index of a worker; of one that cannot be read, one behind all others.
+pub fn index(opened: &Opened) -> u64 {
+    opened.as_ref().map_or(u64::MAX, |(_, about)| about.index)
+}
+
 /// Opens the table that a process maps, and checks that it is that process's own.
-pub fn open(pid: u32, start: u64, map: &TableMap) -> Result<(Mapped, About), OpenError> {
+pub fn open(pid: u32, start: u64, map: &TableMap) -> Opened {
     let mapped = Mapped::open(pid, map)?;
     // Pids are used again: only now is it certain whose table was opened.
     if !Stat::of(pid).is_ok_and(|stat| stat.start == start) {

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use inflightd_abi::table::{Geometry, NewEntry, NewHeader, Outcome, Ranks, Role, Seq, Table};
+use inflightd_abi::table::{
+    Geometry, NewEntry, NewHeader, Outcome, Ranks, Role, Seq, Table, WORKERS_MAX,
+};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use rustix::time::{ClockId, clock_gettime};
@@ -44,11 +46,15 @@ fn write_header(table: &Table<'_>, pid: u32) {
 }
 
 fn write_header_as(table: &Table<'_>, pid: u32, role: Role, name: &[u8]) {
+    write_header_of(0, table, (pid, role), name);
+}
+
+fn write_header_of(worker: u64, table: &Table<'_>, (pid, role): (u32, Role), name: &[u8]) {
     table.write_header(
         now(),
         &NewHeader {
             pid,
-            worker: 0,
+            worker,
             role,
             engine: b"test",
             version: b"1",
@@ -68,6 +74,14 @@ pub(crate) fn main() {
         "churn" => churn(),
         "stay" => stay(3),
         "crowd" => stay(60),
+        "many" => {
+            // Four more than the hook makes.
+            for index in 0..WORKERS_MAX as u64 + 4 {
+                let table = Table::create(sealed(), SMALL).unwrap();
+                write_header_of(index, &table, (std::process::id(), Role::Prefill), b"many");
+            }
+            say("ready");
+        }
         "peer" => {
             let table = Table::create(sealed(), SMALL).unwrap();
             write_header_as(&table, std::process::id(), Role::Decode, b"nobody");

@@ -56,6 +56,9 @@ pub const ENTRIES_MAX: usize = 8192;
 /// Most thread slots that a table may have.
 pub const THREADS_MAX: usize = 4096;
 
+/// Most workers, each with a table, that one process can open in its life.
+pub const WORKERS_MAX: usize = 16;
+
 /// Append sequence: names one stay of one room in one worker's queue.
 ///
 /// Counts up with every append; the low 14 bits are the slot, so that every call finds its entry
