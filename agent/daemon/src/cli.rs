@@ -30,7 +30,8 @@ Exit codes:
   1  something is degraded or blind, or could not be looked at
   2  wrong arguments or configuration
   3  a right is missing
-  4  the kernel lacks something";
+  4  the kernel lacks something
+  6  a process given by --pid has gone or is not a worker";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]

@@ -9,6 +9,7 @@ use crate::http::HttpError;
 use crate::http::client::ClientError;
 use crate::journal::JournalError;
 use crate::probe::{LoadError, Obstacle};
+use crate::subject::Unfit;
 use crate::telemetry::TelemetryError;
 
 /// Why `inflightd` ended.
@@ -95,6 +96,11 @@ impl RunError {
     /// Names the file as well.
     pub fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { doing, path: path.to_owned(), source }
+    }
+
+    /// Says why a process given by `--pid` is none to look at.
+    pub fn pid(pid: u32, why: &Unfit) -> Self {
+        Self::Pid { pid, why: why.to_string() }
     }
 
     /// The exit code; `--help` lists them.

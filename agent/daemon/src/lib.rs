@@ -38,6 +38,7 @@ pub mod replay;
 pub mod rooms;
 pub mod run;
 pub mod sink;
+pub mod subject;
 pub mod table;
 pub mod tap;
 pub mod telemetry;

@@ -17,10 +17,11 @@ use crate::health::Health;
 use crate::hits::Hits;
 use crate::http::{self, Front};
 use crate::journal::Journal;
-use crate::probe::{Options, Probes, is_telling};
-use crate::proc::{self, Maps, Stat};
+use crate::probe::{Options, Probes};
+use crate::proc;
 use crate::reload::{Reload, note};
 use crate::sink::{Form, Outlet};
+use crate::subject;
 use crate::table;
 use crate::tap::Tap;
 use crate::telemetry::Telemetry;
@@ -122,7 +123,7 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
     pids.sort_unstable();
     pids.dedup();
     for pid in &pids {
-        check(*pid, device)?;
+        subject::check(*pid, device).map_err(|why| RunError::pid(*pid, &why))?;
     }
     let boot = proc::boot_id().map_err(RunError::io("reading the boot id"))?;
     let hits = hits(args, config)?;
@@ -170,31 +171,6 @@ fn hits(args: &cli::Run, config: &Config) -> Result<Hits, RunError> {
     let options = Options { debug: args.log >= tracing::Level::DEBUG, ..Options::default() };
     let probes = Probes::load(options).map_err(RunError::Probes)?;
     Ok(Hits::On(Box::new(probes)))
-}
-
-/// Whether a process given by `--pid` is a worker.
-fn check(pid: u32, device: (u32, u32)) -> Result<(), RunError> {
-    let bad = |why: &str| RunError::Pid { pid, why: why.to_owned() };
-    if Stat::of(pid).is_err() {
-        return Err(bad("no such process"));
-    }
-    match Maps::of(pid, device) {
-        Ok(maps)
-            if maps.tables.is_empty()
-                && maps.load.is_none()
-                && !maps.objects.iter().any(|map| is_telling(&map.path)) =>
-        {
-            Err(bad(
-                "not a worker: it maps neither `/memfd:inflight` nor a transfer library nor SGLang's load snapshot; is the \
-                 hook installed in the engine?",
-            ))
-        }
-        Ok(_) => Ok(()),
-        Err(error) => Err(bad(&format!(
-            "its /proc/{pid}/maps cannot be read ({error}): run inflightd as root of the host's \
-             user namespace with CAP_SYS_PTRACE; a security module such as AppArmor may forbid it"
-        ))),
-    }
 }
 
 async fn serve(

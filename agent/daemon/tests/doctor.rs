@@ -127,13 +127,17 @@ fn without_rights_the_missing_ones_are_named() {
 }
 
 #[test]
-fn a_process_that_is_not_there_is_told() {
-    let state = tempfile::tempdir().unwrap();
-    let output = inflightd(&["doctor", "--json", "--pid", "4194305", "--state-dir"])
-        .arg(state.path())
-        .output()
-        .unwrap();
-    let report = json(&output);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(report["problems"][0].as_str().unwrap().contains("4194305"), "{report:#}");
+fn a_process_that_is_no_worker_is_told_as_such() {
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let pid = other.id().to_string();
+    let output = inflightd(&["doctor", "--pid", &pid]).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(6), 0), "{told}");
+    assert!(told.contains(&format!("--pid {pid}: it is no worker")), "{told}");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    let output = inflightd(&["doctor", "--pid", &pid]).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(6), "{told}");
+    assert!(told.contains("no such process"), "{told}");
 }

@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::discover::{Census, Read};
 use crate::error::RunError;
+use crate::subject::{self, Unfit};
 use crate::table;
 
 /// Everything that the doctor found. Field names are promises.
@@ -69,6 +70,14 @@ impl Report {
 pub fn doctor(args: &cli::Doctor) -> Result<ExitCode, RunError> {
     let flags = cli::Flags { state_dir: args.state_dir.clone(), ..cli::Flags::default() };
     let config = Config::find(args.config.as_deref(), &flags)?;
+    let device = table::memfd_device().map_err(RunError::io("making a memfd"))?;
+    for pid in &args.pid {
+        match subject::check(*pid, device) {
+            // What the agent knows of it is worth a report.
+            Ok(()) | Err(Unfit::Denied { .. }) => {}
+            Err(why) => return Err(RunError::pid(*pid, &why)),
+        }
+    }
     let report = examine(&config.state_dir, &args.pid)?;
     let text = if args.json {
         let json = serde_json::to_string_pretty(&report).map_err(std::io::Error::from);
@@ -109,7 +118,9 @@ pub fn examine(state_dir: &Path, pids: &[u32]) -> Result<Report, RunError> {
         .map_err(RunError::io("listing the processes"))?;
     let mut libraries = BTreeMap::new();
     for pid in pids.iter().filter(|pid| reads.iter().all(|read| read.pid != **pid)) {
-        report.problems.push(format!("process {pid} is not there, or cannot be looked at"));
+        let why = subject::check(*pid, device).err();
+        let why = why.map_or_else(|| "it could not be looked at".to_owned(), |w| w.to_string());
+        report.problems.push(format!("process {pid}: {why}"));
     }
     for read in &reads {
         report.look_at(read, hindered, &mut libraries);
