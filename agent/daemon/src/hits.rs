@@ -7,7 +7,7 @@ use crate::probe::{
     AttachError, AttachReport, ExitSource, Family, Gap, Group, Holdings, LibraryReport, Probes,
     Refusal,
 };
-use crate::proc::{Mapping, Maps};
+use crate::proc::{Mapping, Maps, may_pass_sockets};
 
 /// The marks whose absence the ledger must know of.
 const MARKS: [Group; 7] = [
@@ -76,7 +76,9 @@ impl Hits {
                 let report = probes.attach(pid, &maps.objects, is_worker);
                 log(&report);
                 let mut seen = seen(&report);
-                seen.other_transport = maps.objects.iter().any(is_other_transport);
+                // UCX maps the module whatever it is told to use.
+                seen.other_transport =
+                    maps.objects.iter().any(is_other_transport) && may_pass_sockets(pid);
                 seen.sights.push((Source::Exits, exits(probes, pid)));
                 seen
             }

@@ -1,12 +1,14 @@
 //! What `/proc` says about a process. Parsing is apart from reading, and bounded.
 
 pub mod maps;
+mod transports;
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 
 pub use maps::{LoadMap, Mapping, Maps, TableMap};
+pub use transports::may_pass_sockets;
 
 /// Longest `/proc/PID/stat` or `status` that is read.
 const SMALL_FILE: u64 = 16 * 1024;
