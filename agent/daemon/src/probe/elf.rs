@@ -363,7 +363,8 @@ mod tests {
     #[test]
     fn a_program_without_exports_shows_its_own_functions() {
         let own = File::open("/proc/self/exe").unwrap();
-        let found = find(&own, "_ZN", &|name| name.contains("elf5tests")).unwrap();
+        // Not all that begins with `_ZN`: a test program has more names than are looked at.
+        let found = find(&own, "_ZN9inflightd5probe3elf5tests", &|_| true).unwrap();
         assert!(!found.functions.is_empty(), "this program has kept its symbols");
     }
 
