@@ -316,7 +316,16 @@ fn a_collector_that_never_reads_harms_nobody() {
     let grown = resident(agent.pid()).saturating_sub(before);
     assert!(grown < 16 * 1024, "grew by {grown} KiB");
     drop(deaf);
+    let told = agent.count(churn.pid(), "append");
     let collector = Collector::start(&["--grpc", &port]);
+    // A room that came after the collector: what waited before has left, so the ends that follow
+    // find a place.
+    collector.wait_for("traces", |span| {
+        let attributes = &span["attributes"];
+        let room = attributes["inflight.room"].as_str().and_then(|room| room.parse().ok());
+        let pid = attributes["inflight.worker.pid"].as_u64();
+        pid == Some(churn.pid().into()) && room.is_some_and(|room: usize| room >= told)
+    });
     drop(churn.stop());
     collector.wait_for("traces", |span| span["attributes"]["inflight.outcome"] == "aborted");
     for signal in ["traces", "logs"] {
