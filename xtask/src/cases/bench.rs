@@ -105,6 +105,7 @@ fn case(bare: bool) -> Case {
             chunk: CHUNK,
             at_most: ROOMS,
             at_least: 0,
+            unseen: false,
             first: 0,
         },
         steps: Vec::new(),

@@ -125,6 +125,10 @@ pub(super) struct Beside {
     /// The number of the first one.
     #[serde(default)]
     pub(super) first: u64,
+    /// Marks are lost and no table tells of them: nothing is asked of what is said of these rooms
+    /// but that none is alarmed.
+    #[serde(default)]
+    pub(super) unseen: bool,
 }
 
 /// Load the named cases, or all, in their order.

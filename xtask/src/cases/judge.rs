@@ -111,7 +111,7 @@ pub(super) fn judge(case: &Case, record: &Record) -> Judgement {
         self::victim(&victim, record, &mut judgement.faults);
     }
     for stay in &record.beside {
-        healthy(stay, record, &mut judgement.faults);
+        healthy(stay, case.beside.unseen, record, &mut judgement.faults);
     }
     said::strangers(record, &mut judgement.faults);
     for why in &record.agent_faults {
@@ -276,7 +276,7 @@ fn end(victim: &Victim<'_>, faults: &mut Vec<Fault>) {
 
 /// A healthy room is never alarmed, and its end is told once and as what it was: also by an agent
 /// that did not run when it ended, as long as an earlier one did before.
-fn healthy(stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
+fn healthy(stay: &Stay, unseen: bool, record: &Record, faults: &mut Vec<Fault>) {
     if record.known_by == KnownBy::Handle {
         // A library uses its handles again, so lines are not told apart by room: an alert about
         // none of the victims' is a stranger's.
@@ -290,7 +290,7 @@ fn healthy(stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
             faults.push(Fault::Extra { room: room(), given: told.says() });
         }
         appends += usize::from(told.kind == "append");
-        if told.kind == "dwell" {
+        if told.kind == "dwell" && !unseen {
             ends += usize::from(!told.maybe_repeated);
             let (given, expected) = (told.outcome.as_deref(), ended(stay));
             if given != expected {
@@ -300,7 +300,7 @@ fn healthy(stay: &Stay, record: &Record, faults: &mut Vec<Fault>) {
             }
         }
     }
-    let seen_whole = record.agent_ready.is_some_and(|ready| stay.appended >= ready);
+    let seen_whole = !unseen && record.agent_ready.is_some_and(|ready| stay.appended >= ready);
     if seen_whole && appends == 0 {
         faults.push(Fault::Lost { room: room() });
     }

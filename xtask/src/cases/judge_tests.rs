@@ -311,6 +311,21 @@ fn a_load_that_ended_too_soon_makes_the_run_void() {
 }
 
 #[test]
+fn of_rooms_that_cannot_be_seen_nothing_is_asked_but_that_none_is_alarmed() {
+    let (found, _) = faults(|case, record| {
+        case.beside.unseen = true;
+        record.lines.remove(2);
+        record.lines.remove(1);
+    });
+    assert_eq!(found, []);
+    let (found, _) = faults(|case, record| {
+        case.beside.unseen = true;
+        record.lines.push(verdict(1, 0.2, "never_started", "peer_frozen"));
+    });
+    assert!(matches!(found.as_slice(), [Fault::Extra { .. }]));
+}
+
+#[test]
 fn too_few_healthy_rooms_or_a_broken_harness_make_the_run_void() {
     let (_, void) = faults(|case, _| case.beside.at_least = 2);
     assert!(void.unwrap().contains("1 healthy rooms ended, 2"));
