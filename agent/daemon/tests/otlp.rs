@@ -318,8 +318,8 @@ fn a_collector_that_never_reads_harms_nobody() {
     drop(deaf);
     let told = agent.count(churn.pid(), "append");
     let collector = Collector::start(&["--grpc", &port]);
-    // A room that came after the collector: what waited before has left, so the ends that follow
-    // find a place.
+    // A room that came after the collector: nothing is stuck. Which ones find a place in so short
+    // a queue is chance.
     collector.wait_for("traces", |span| {
         let attributes = &span["attributes"];
         let room = attributes["inflight.room"].as_str().and_then(|room| room.parse().ok());
@@ -327,7 +327,6 @@ fn a_collector_that_never_reads_harms_nobody() {
         pid == Some(churn.pid().into()) && room.is_some_and(|room: usize| room >= told)
     });
     drop(churn.stop());
-    collector.wait_for("traces", |span| span["attributes"]["inflight.outcome"] == "aborted");
     for signal in ["traces", "logs"] {
         within_a_minute(|| (dropped(&collector, signal) >= 60 - 16).then_some(()))
             .unwrap_or_else(|| panic!("{signal}: {}", dropped(&collector, signal)));
