@@ -12,6 +12,7 @@ mod surroundings;
 mod tally;
 mod test;
 mod tree;
+mod usage;
 
 use std::process::ExitCode;
 

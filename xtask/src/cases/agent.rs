@@ -17,6 +17,7 @@ use super::world::Message;
 use crate::clock::Moment;
 use crate::shell::Step;
 use crate::tree::{cargo, target};
+use crate::usage::Usage;
 
 const BUILD: Step<'static> =
     Step { what: "building the agent", fix: "`cargo xtask setup`, then see the lines above" };
@@ -37,17 +38,6 @@ fn build_command() -> Command {
 
 fn binary() -> PathBuf {
     target().join("release/inflightd")
-}
-
-/// Clock ticks a second in `/proc/PID/stat`: `USER_HZ`, part of the kernel's interface.
-const TICKS: f64 = 100.0;
-
-/// What a process has used.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Usage {
-    pub(super) at: Moment,
-    pub(super) cpu_s: f64,
-    pub(super) resident_mib: f64,
 }
 
 /// A running agent.
@@ -100,16 +90,7 @@ impl Agent {
 
     /// What it has used so far, from `/proc`; none where that cannot be read.
     pub(super) fn usage(&self) -> Option<Usage> {
-        let at = Moment::now();
-        let read = |file| fs::read_to_string(format!("/proc/{}/{file}", self.child.id())).ok();
-        let (stat, status) = (read("stat")?, read("status")?);
-        // Fields 14 and 15, counted from behind the name, which may hold anything.
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index)?.parse::<f64>().ok();
-        let cpu_s = (ticks(11)? + ticks(12)?) / TICKS;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
-        let kib: f64 = line.split_whitespace().nth(1)?.parse().ok()?;
-        Some(Usage { at, cpu_s, resident_mib: kib / 1024.0 })
+        Usage::of(self.child.id()).ok()
     }
 
     /// Its host pid.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::View;
-use super::agent::{Agent, Usage};
+use super::agent::Agent;
 use super::file::{Case, Pair};
 use super::net::{HERE, Net};
 use super::pair::{DECODE, Event, PREFILL, Process};
@@ -19,6 +19,7 @@ use super::step::Who;
 use super::traffic::Traffic;
 use crate::clock::Moment;
 use crate::say;
+use crate::usage::Usage;
 
 /// Longest wait for a message before the runner looks at its own duties again.
 const BEAT: Duration = Duration::from_millis(20);

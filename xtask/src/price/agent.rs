@@ -13,12 +13,10 @@ use tempfile::TempDir;
 
 use crate::clock::Moment;
 use crate::tree::target;
+use crate::usage::Usage;
 
 /// Longest wait for what must come.
 const LIMIT: Duration = Duration::from_mins(1);
-/// Clock ticks a second in `/proc/PID/stat`: `USER_HZ`, part of the kernel's interface.
-const TICKS: f64 = 100.0;
-
 /// `BPF_PROG_TYPE_KPROBE` in `linux/bpf.h`: what uprobes run.
 const PROG_TYPE_KPROBE: f64 = 2.0;
 
@@ -43,48 +41,6 @@ impl Line {
     fn sees_marks(&self) -> bool {
         let seen = |covered: &Covered| covered.source == "marks" && covered.sight == "visible";
         self.kind == "coverage" && self.coverage.iter().any(seen)
-    }
-}
-
-/// What a process has used.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Usage {
-    at: Moment,
-    cpu_s: f64,
-    /// Resident, in MiB.
-    pub(super) mib: f64,
-}
-
-impl Usage {
-    /// Of a process, from `/proc`.
-    pub(super) fn of(pid: u32) -> Result<Self> {
-        let read = |file| {
-            let path = format!("/proc/{pid}/{file}");
-            fs::read_to_string(&path).with_context(|| format!("reading {path}"))
-        };
-        let (stat, status) = (read("stat")?, read("status")?);
-        // Fields 14 and 15, counted from behind the name, which may hold anything.
-        let fields: Vec<&str> =
-            stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|ticks| ticks.parse::<f64>().ok());
-        let cpu_s = ticks(11).zip(ticks(12)).map(|(user, system)| (user + system) / TICKS);
-        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib = resident.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-        Ok(Self {
-            at: Moment::now(),
-            cpu_s: cpu_s.context("/proc/PID/stat has an unexpected form")?,
-            mib: kib.context("/proc/PID/status tells no VmRSS")? / 1024.0,
-        })
-    }
-
-    /// CPU seconds since `before`.
-    pub(super) fn cpu_since(&self, before: &Self) -> f64 {
-        self.cpu_s - before.cpu_s
-    }
-
-    /// Share of one core since `before`.
-    pub(super) fn share_since(&self, before: &Self) -> f64 {
-        self.cpu_since(before) / self.at.seconds_after(before.at).max(1e-9)
     }
 }
 

@@ -25,12 +25,12 @@ fn open_rooms() -> Result<Row> {
     let mut loads = [Load::start()?, Load::start()?];
     let pids = loads.each_ref().map(Load::pid);
     let agent = Agent::start(&pids, 600.0)?;
-    let before = agent.usage()?.mib;
+    let before = agent.usage()?.resident_mib;
     for (load, rooms) in loads.iter_mut().zip(ROOMS) {
         load.tell(&format!("hold {rooms}"))?;
     }
     std::thread::sleep(SETTLE);
-    let after = agent.usage()?.mib;
+    let after = agent.usage()?.resident_mib;
     say::line(format_args!("  {before:.1} MiB without rooms, {after:.1} MiB with 10,000"));
     Ok(Row::new(
         "resident memory of the agent with 10,000 open rooms",

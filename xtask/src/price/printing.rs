@@ -9,11 +9,12 @@ use anyhow::{Context as _, Result, bail};
 use tempfile::NamedTempFile;
 
 use super::Row;
-use super::agent::{Agent, Usage};
+use super::agent::Agent;
 use super::load::{self, Load};
 use super::sample::median;
 use crate::clock::Moment;
 use crate::say;
+use crate::usage::Usage;
 
 /// Marks a second: what a script that prints can follow.
 const RATE: u32 = 40_000;

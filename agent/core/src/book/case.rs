@@ -73,8 +73,20 @@ impl Book {
         let first_post = account.first_post.unwrap_or(account.appended_at);
         let unseen = PeerBook::default();
         let book = self.peers.get(&peer).unwrap_or(&unseen);
+        let seen = self.peer_seen(peer, book);
+        let moved = match book.moved(first_post, policy) {
+            // It was sent to a process that had ended: what its successor takes is others'.
+            _ if account.stale_at.is_some() => Moved::Bytes(0),
+            _ if seen.unmetered => Moved::Unknown,
+            Moved::Bytes(bytes) => Moved::Bytes(book.left_for(bytes, first_post)),
+            other => other,
+        };
+        PeerCase { stale_at: book.ended_untaken().or(account.stale_at), moved, ..seen }
+    }
+
+    /// What is seen of a peer, whatever room asks: nothing moved yet, and nothing stale.
+    pub(super) fn peer_seen(&self, peer: Peer, book: &PeerBook) -> PeerCase {
         let other = Sight::Degraded(Reason::OtherTransport);
-        let unmetered = book.is_unmetered(self.coverage.sight(Source::Connections) == other);
         PeerCase {
             peer,
             life: (book.life, book.life_at),
@@ -82,16 +94,10 @@ impl Book {
             looked_at: book.looked_at,
             meter: book.meter,
             growth_at: book.growth_at,
+            stale_at: None,
             reached: book.took_at().is_some(),
-            stale_at: book.ended_untaken().or(account.stale_at),
-            unmetered,
-            moved: match book.moved(first_post, policy) {
-                // It was sent to a process that had ended: what its successor takes is others'.
-                _ if account.stale_at.is_some() => Moved::Bytes(0),
-                _ if unmetered => Moved::Unknown,
-                Moved::Bytes(bytes) => Moved::Bytes(book.left_for(bytes, first_post)),
-                other => other,
-            },
+            unmetered: book.is_unmetered(self.coverage.sight(Source::Connections) == other),
+            moved: Moved::Bytes(0),
         }
     }
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::Book;
 use crate::account::Standing;
-use crate::coverage::{Reason, Sight, Source};
+
 use crate::fact::{Life, Load, Peer, Phase};
 use crate::judge::{Case, Moved, PeerCase};
 use crate::time::Nanos;
@@ -110,19 +110,8 @@ impl Book {
     }
 
     fn node_peer(&self, peer: Peer, book: &PeerBook) -> PeerCase {
-        let other = Sight::Degraded(Reason::OtherTransport);
         let moved = book.took_at().is_some_and(|at| at >= self.node.busy_since);
-        PeerCase {
-            peer,
-            life: (book.life, book.life_at),
-            gone_at: book.gone_at,
-            looked_at: book.looked_at,
-            meter: book.meter,
-            growth_at: book.growth_at,
-            stale_at: None,
-            reached: book.took_at().is_some(),
-            unmetered: book.is_unmetered(self.coverage.sight(Source::Connections) == other),
-            moved: if moved { Moved::Some } else { Moved::Bytes(0) },
-        }
+        let moved = if moved { Moved::Some } else { Moved::Bytes(0) };
+        PeerCase { moved, ..self.peer_seen(peer, book) }
     }
 }

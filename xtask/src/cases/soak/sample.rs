@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::super::agent::Usage;
+use crate::usage::Usage;
 
 /// What is counted: a name, and how it is told in the table.
 pub(super) const COUNTS: [&str; 8] =
