@@ -2,9 +2,12 @@
 //! its prefill's network.
 
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
+use crate::clock::Moment;
 use crate::shell::Step;
 
 /// The device of the prefill's side, and its address.
@@ -16,6 +19,10 @@ const BUCKET: [&str; 4] = ["burst", "256kb", "latency", "400ms"];
 
 const STEP: Step<'static> =
     Step { what: "setting up network namespaces", fix: "run as root, with iproute2 and nftables" };
+
+/// How long a device may take from being set up to running: the kernel tells of a carrier at most
+/// once a second, and UCX leaves out a device that does not run yet.
+const RUNS: Duration = Duration::from_secs(20);
 
 /// Where a process of the pair runs: in a network namespace or here, and the device it may use.
 pub(super) struct Place<'a> {
@@ -57,6 +64,8 @@ impl Net {
                 ["-n", &net.near, "qdisc", "add", "dev", NEAR.0, "root", "tbf", "rate", &rate];
             STEP.quietly(Command::new("tc").args(tbf).args(BUCKET))?;
         }
+        runs(&net.near, NEAR.0)?;
+        runs(&net.far, FAR.0)?;
         Ok(net)
     }
 
@@ -106,6 +115,16 @@ fn guard(near: &str, far: &str) -> Result<Child> {
     shell.spawn().context("starting the guard of the network namespaces")
 }
 
-fn ip(arguments: &[&str]) -> Result<()> {
-    STEP.quietly(Command::new("ip").args(arguments)).map(drop)
+/// Wait until the device has its carrier.
+fn runs(space: &str, device: &str) -> Result<()> {
+    let end = Moment::now().plus(RUNS);
+    while !ip(&["-n", space, "link", "show", "dev", device])?.contains("state UP") {
+        ensure!(Moment::now() < end, "{device} does not run {RUNS:?} after it was set up");
+        thread::sleep(RUNS / 1000);
+    }
+    Ok(())
+}
+
+fn ip(arguments: &[&str]) -> Result<String> {
+    STEP.quietly(Command::new("ip").args(arguments))
 }
