@@ -26,12 +26,13 @@ Exit codes:
 
 const DOCTOR_CODES: &str = "\
 Exit codes:
-  0  every source sees every worker
+  0  an agent runs and every source sees every worker
   1  something is degraded or blind, or could not be looked at
   2  wrong arguments or configuration
   3  a right is missing
   4  the kernel lacks something
-  6  a process given by --pid has gone or is not a worker";
+  6  a process given by --pid has gone or is not a worker
+  7  no agent answers: nobody watches";
 
 /// Subcommands.
 #[derive(Debug, Subcommand)]

@@ -70,6 +70,8 @@ struct Seen {
     took: Nanos,
     tables: Vec<TableMap>,
     has_libraries: bool,
+    /// The system did not let its `maps` be read.
+    denied: bool,
 }
 
 impl Seen {
@@ -83,6 +85,7 @@ impl Seen {
             took: Nanos::ZERO,
             tables: Vec::new(),
             has_libraries: false,
+            denied: false,
         }
     }
 
@@ -145,6 +148,11 @@ impl Census {
     /// Processes that are known.
     pub fn processes(&self) -> usize {
         self.seen.len()
+    }
+
+    /// Processes that are there and could not be looked into, for want of a right.
+    pub fn denied(&self) -> usize {
+        self.seen.values().filter(|seen| seen.denied).count()
     }
 
     /// Whether this process is one of those that are looked at.
@@ -247,7 +255,10 @@ impl Census {
 
     fn read(&mut self, pid: u32, stat: Stat, now: Nanos) -> Option<Read> {
         let began = Clock::now();
-        let maps = Maps::of(pid, self.device).ok();
+        let maps = Maps::of(pid, self.device);
+        let denied =
+            maps.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
+        let maps = maps.ok();
         let took = Clock::now().since(began);
         self.effort.maps += 1;
         self.effort.nanos += took.0;
@@ -255,6 +266,7 @@ impl Census {
         if let Some(seen) = self.seen.get_mut(&pid) {
             seen.read_at = Some(now);
             seen.took = took;
+            seen.denied = denied;
             seen.vsize = stat.vsize;
             let (tables, objects) =
                 maps.as_ref().map(|maps| (&*maps.tables, &*maps.objects)).unwrap_or_default();

@@ -69,10 +69,10 @@ fn the_page_fits_a_screen_and_says_what_is_not_seen() {
     let output = doctor(&worker, &[]);
     let page = String::from_utf8(output.stdout).unwrap();
     assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
-    for part in ["NODE", "none is running", "BLIND     marks", "-> install the hook"] {
+    for part in ["No agent runs", "NODE", "BLIND     marks", "-> install the hook"] {
         assert!(page.contains(part), "no {part}:\n{page}");
     }
-    assert_eq!(output.status.code(), Some(1), "{page}");
+    assert_eq!(output.status.code(), Some(7), "{page}");
 }
 
 #[test]
@@ -124,6 +124,21 @@ fn without_rights_the_missing_ones_are_named() {
     let missing = checks.iter().find(|check| check["name"] == "CAP_SYS_ADMIN").unwrap();
     assert_eq!(missing["state"], "no_right");
     assert!(report["hindrance"].as_str().unwrap().contains("CAP_SYS_ADMIN"));
+}
+
+#[test]
+fn who_may_not_look_does_not_find_that_nobody_is_there() {
+    let _turn = turn();
+    let _worker = Worker::table("stay");
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+        .args([env!("CARGO_BIN_EXE_inflightd"), "doctor", "--json", "--state-dir", "/nonexistent"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = json(&output);
+    assert_eq!(report["workers"], serde_json::json!([]));
+    assert!(report["hidden"].as_u64().unwrap() > 0, "{report:#}");
 }
 
 #[test]

@@ -45,13 +45,16 @@ pub struct Report {
     pub workers: Vec<Engine>,
     /// Processes with a transfer library and without the hook.
     pub without_hook: Vec<Hookless>,
+    /// Processes that could not be looked into for want of a right: any may be a worker.
+    pub hidden: usize,
     /// What could not be looked at.
     pub problems: Vec<String>,
 }
 
 impl Report {
-    /// 0: every source sees every worker; 1: something is degraded, blind or could not be looked
-    /// at; 3: a right is missing; 4: the kernel lacks something.
+    /// 0: an agent runs and every source sees every worker; 1: something is degraded, blind or
+    /// could not be looked at; 3: a right is missing; 4: the kernel lacks something; 7: no agent
+    /// answers, so that nobody watches.
     pub fn exit_code(&self) -> u8 {
         let worst = self.node.iter().map(|check| check.state).max();
         let unseen = |row: &SourceRow| row.sight == "degraded" || row.sight == "blind";
@@ -59,8 +62,11 @@ impl Report {
         match worst {
             Some(State::KernelLacks) => 4,
             Some(State::NoRight) => 3,
-            _ if sources.any(unseen) => 1,
-            _ if !self.problems.is_empty() || self.agent_problem.is_some() => 1,
+            // Of what is hidden the agent may know; without one nobody does.
+            _ if self.hidden > 0 && self.agent.is_none() => 3,
+            _ if self.agent.is_none() => 7,
+            _ if sources.any(unseen) || !self.problems.is_empty() => 1,
+            _ if self.agent_problem.is_some() => 1,
             _ => 0,
         }
     }
@@ -109,13 +115,14 @@ pub fn examine(state_dir: &Path, pids: &[u32]) -> Result<Report, RunError> {
         agent_problem: None,
         workers: Vec::new(),
         without_hook: Vec::new(),
+        hidden: 0,
         problems: Vec::new(),
     };
     let told = report.ask(state_dir);
     let device = table::memfd_device().map_err(RunError::io("making a memfd"))?;
-    let reads = Census::new(device, pids.to_vec())
-        .look(Clock::now())
-        .map_err(RunError::io("listing the processes"))?;
+    let mut census = Census::new(device, pids.to_vec());
+    let reads = census.look(Clock::now()).map_err(RunError::io("listing the processes"))?;
+    report.hidden = census.denied();
     let mut libraries = BTreeMap::new();
     for pid in pids.iter().filter(|pid| reads.iter().all(|read| read.pid != **pid)) {
         let why = subject::check(*pid, device).err();

@@ -8,7 +8,7 @@ fn report(state: State, sight: &str) -> Report {
     Report {
         node: vec![Check { name: "x", state, found: "y".to_owned(), fix: "z".to_owned() }],
         hindrance: None,
-        agent: None,
+        agent: Some(serde_json::json!({"pid": 3, "version": "1"})),
         agent_problem: None,
         workers: vec![Engine {
             pid: 7,
@@ -20,6 +20,7 @@ fn report(state: State, sight: &str) -> Report {
             libraries: Vec::new(),
         }],
         without_hook: Vec::new(),
+        hidden: 0,
         problems: Vec::new(),
     }
 }
@@ -37,8 +38,30 @@ fn the_exit_code_says_what_is_worst() {
         assert_eq!(report(state, sight).exit_code(), code, "{state:?} {sight}");
     }
     let mut problem = report(State::Ok, "visible");
-    problem.agent_problem = Some("it does not answer".to_owned());
+    problem.agent_problem = Some("it does not say how its workers are".to_owned());
     assert_eq!(problem.exit_code(), 1);
+}
+
+#[test]
+fn where_no_agent_runs_nothing_is_called_seen() {
+    let mut alone = Report { agent: None, ..report(State::Ok, "visible") };
+    assert_eq!(alone.exit_code(), 7);
+    let page = text::render(&alone);
+    assert!(page.starts_with("No agent runs: nobody watches this node.\n"), "{page}");
+    alone.agent_problem = Some("it did not answer within 10 s".to_owned());
+    assert_eq!(alone.exit_code(), 7);
+    assert!(text::render(&alone).starts_with("No agent answers"));
+}
+
+#[test]
+fn what_is_hidden_is_counted_and_not_called_absent() {
+    let hidden = Report { agent: None, hidden: 40, workers: Vec::new(), ..report(State::Ok, "") };
+    assert_eq!(hidden.exit_code(), 3);
+    let page = text::render(&hidden);
+    assert!(page.contains("! 40 processes may not be looked into"), "{page}");
+    let known = Report { hidden: 1, ..report(State::Ok, "visible") };
+    assert_eq!(known.exit_code(), 0, "the agent has the rights");
+    assert!(text::render(&known).contains("! 1 process may not be"));
 }
 
 #[test]

@@ -83,19 +83,31 @@ fn summary(report: &Report, page: &mut Page) {
         worker.sources.iter().any(|row| row.sight == "degraded" || row.sight == "blind")
     };
     let dim = report.workers.iter().filter(unseen).count();
-    let word = match report.exit_code() {
-        0 => "Everything that is asked for can be seen.",
-        3 => "A right is missing: see RIGHT below.",
-        4 => "The kernel lacks something: see KERNEL below.",
+    let word = match (report.exit_code(), &report.agent_problem) {
+        (0, _) => "Everything that is asked for can be seen.",
+        (3, _) => "A right is missing: see RIGHT below.",
+        (4, _) => "The kernel lacks something: see KERNEL below.",
+        (7, None) => "No agent runs: nobody watches this node.",
+        (7, Some(_)) => "No agent answers: whether anybody watches this node is not known.",
         _ => "Something cannot be seen: see below.",
     };
     page.line(word, 0);
+    if report.agent.is_none() {
+        page.line("What follows was looked at from outside, once, as the user who asked.", 0);
+    }
     let counts = format!(
         "{} found, {dim} of them not wholly seen; {} with a transfer library and no hook.",
         counted(report.workers.len() as u64, "worker"),
         counted(report.without_hook.len() as u64, "engine"),
     );
     page.line(&counts, 0);
+    if report.hidden > 0 {
+        let hidden = counted(report.hidden as u64, "process").replace("processs", "processes");
+        page.line(
+            &format!("! {hidden} may not be looked into, any may be a worker: run as root"),
+            2,
+        );
+    }
     for problem in report.problems.iter().chain(&report.hindrance) {
         page.line(&format!("! {problem}"), 2);
     }
@@ -112,7 +124,7 @@ fn agent(report: &Report, page: &mut Page) {
         }
         (None, Some(problem)) => page.line(&format!("  cannot be asked: {problem}"), 4),
         (None, None) => {
-            page.line("  none is running: what follows is what one would see", 4);
+            page.line("  none is running: what is said of workers is what one would see", 4);
             page.line("  -> inflightd run, or systemctl start inflightd", 5);
         }
     }
