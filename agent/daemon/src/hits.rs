@@ -27,6 +27,10 @@ const PROBED: [(Source, &[Group], Family); 4] = [
     (Source::EndpointErrors, &[Group::EpError], Family::NixlUcx),
 ];
 
+/// What is said before the links are closed.
+const ENDING: &str = "all is told and written; the probes come off now, for which the kernel needs \
+                      0.1 s each: to kill the agent meanwhile does no harm";
+
 /// Where ring records come from.
 #[derive(Debug)]
 pub enum Hits {
@@ -129,6 +133,22 @@ impl Hits {
                     more: stats.more,
                 }
             }
+        }
+    }
+
+    /// Begins to take every probe off. [`Self::end`] waits for it.
+    pub fn let_go(&mut self) {
+        if let Self::On(probes) = self {
+            probes.detach_all();
+        }
+    }
+
+    /// Waits until every probe is off, and says so where that takes a while.
+    pub fn end(mut self) {
+        self.let_go();
+        let links = self.holdings().closing;
+        if links > 0 {
+            tracing::info!(links, "{ENDING}");
         }
     }
 

@@ -149,3 +149,36 @@ fn a_flood_is_cut_summed_up_and_hides_no_verdict() {
     thread::sleep(Duration::from_secs(2));
     assert_eq!(agent.count(pid, "dwell"), 0);
 }
+
+/// Whether the lock of a state directory is free.
+fn is_free(state: &Path) -> bool {
+    let lock = fs::File::open(state.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
+}
+
+#[test]
+fn an_end_is_told_and_written_before_the_probes_are_waited_for() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let worker = Worker::hooked();
+    let mut child = inflightd(&["run", "--json", "--listen", "off", "--log", "info"])
+        .args(["--pid", &worker.pid().to_string(), "--state-dir"])
+        .arg(state.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let mut lines = stdout.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("dwell")), "it watches");
+    let rest = thread::spawn(move || lines.count());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(log.any(|line| line.contains("all is told and written")), "it says what it waits for");
+    assert!(is_free(state.path()), "the next agent need not wait for the kernel");
+    let journal = fs::read_to_string(state.path().join("journal")).unwrap();
+    let count = |what: &str| journal.lines().filter(|line| line.contains(what)).count();
+    assert_eq!(count("will"), count("did"), "what was begun is done");
+    assert!(within_a_minute(|| child.try_wait().unwrap()).expect("it ends").success());
+    rest.join().unwrap();
+}

@@ -272,6 +272,12 @@ impl Probes {
         })
     }
 
+    /// Takes every probe off, as [`Self::detach`] does.
+    pub fn detach_all(&mut self) {
+        let objects = std::mem::take(&mut self.objects);
+        self.reaper.close(objects.into_values().flat_map(Object::into_links).collect());
+    }
+
     /// Reports the ends of this process's threads from now on.
     pub fn watch(&mut self, tgid: u32) -> Result<(), WatchError> {
         self.watched.insert(tgid, 1, 0).map_err(|error| {
@@ -308,8 +314,7 @@ impl Probes {
 impl Drop for Probes {
     fn drop(&mut self) {
         // Dropped as they lie, the links would be closed one after the other.
-        let objects = std::mem::take(&mut self.objects);
-        self.reaper.close(objects.into_values().flat_map(Object::into_links).collect());
+        self.detach_all();
     }
 }
 
