@@ -5,6 +5,7 @@ mod check;
 mod clock;
 mod demo;
 mod price;
+mod room;
 mod say;
 mod setup;
 mod shell;

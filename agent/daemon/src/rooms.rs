@@ -8,7 +8,7 @@ use crate::cli;
 use crate::config::Config;
 use crate::error::RunError;
 use crate::http::client;
-use crate::sink::{size, span};
+use crate::sink::{RoomId, size, span};
 
 /// Longest text of one cell, in characters.
 const CELL_MAX: usize = 28;
@@ -22,7 +22,7 @@ struct Rooms {
 
 #[derive(Debug, Deserialize)]
 struct Entry {
-    room: u64,
+    room: RoomId,
     rid: Option<String>,
     worker: Option<Worker>,
     dwell_s: f64,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     const ANSWER: &str = r#"{"open":3,"rooms":[
-        {"seq":1,"room":9223372036854775808,"rid":"r\u001b[31m1","worker":{"pid":7},
+        {"seq":1,"room":"9223372036854775809","rid":"r\u001b[31m1","worker":{"pid":7},
          "since":"x","dwell_s":31.24,"since_progress_s":30.5,"phase":"transferring",
          "bytes":{"expected":1048576,"posted":1048576,"completed":524288},"posts":1,
          "peers":[{"kind":"nixl_agent","value":"decode-0"},{"kind":"nixl_agent","value":"d1"}],
@@ -185,7 +185,7 @@ mod tests {
         let stuck = lines[2].join(" ");
         assert_eq!(
             stuck,
-            "31.2 s 30.5 s 7 9223372036854775808 r?[31m1 transferring 512.0 KiB / 1.0 MiB \
+            "31.2 s 30.5 s 7 9223372036854775809 r?[31m1 transferring 512.0 KiB / 1.0 MiB \
              decode-0 +1 stopped_midway / peer_frozen"
         );
         assert_eq!(lines[3].join(" "), "4 ms 4 ms - 0 - none 0 B - -");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::config::Setting;
-use crate::sink::{BytesField, CoverageField, PeerField, RanksField, WorkerField};
+use crate::sink::{BytesField, CoverageField, PeerField, RanksField, RoomId, WorkerField};
 
 /// `/workers` and `/workers/{pid}`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -81,7 +81,7 @@ pub struct RoomView {
     /// Append sequence: with the worker, the identity of the stay.
     pub seq: u64,
     /// The engine's id of the request's transfer.
-    pub room: u64,
+    pub room: RoomId,
     /// Request id.
     pub rid: Option<String>,
     /// Whose queue.

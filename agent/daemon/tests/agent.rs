@@ -100,13 +100,13 @@ fn rooms_whose_worker_ended_unseen_are_told_by_the_next_life() {
     let worker = Worker::table("stay");
     let pid = worker.pid();
     let agent = Agent::start(state.path(), &[]);
-    let append = agent.wait_for(pid, "append", |line| line["room"] == 2);
+    let append = agent.wait_for(pid, "append", |line| line["room"] == "2");
     assert_eq!(append["worker"]["engine"], "test");
     agent.end(Signal::KILL);
     drop(worker);
     let agent = Agent::start(state.path(), &[]);
     for room in 0..3 {
-        let dwell = agent.wait_for(pid, "dwell", |line| line["room"] == room);
+        let dwell = agent.wait_for(pid, "dwell", |line| line["room"] == room.to_string());
         assert_eq!(
             (&dwell["outcome"], &dwell["worker"]["role"]),
             (&"unknown".into(), &"prefill".into())
@@ -131,7 +131,7 @@ fn a_peer_that_ended_while_no_agent_was_there_is_known_to_be_gone() {
     };
     let deadlines = ["--suspect", "0.5", "--stall", "1"];
     let agent = Agent::start(state.path(), &deadlines);
-    let alive = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    let alive = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "2");
     assert!(!says(&alive, "peer_gone"), "{alive:#}");
     assert_eq!(alive["peers"][0]["pid"], peer.pid());
     agent.end(Signal::KILL);
@@ -141,7 +141,7 @@ fn a_peer_that_ended_while_no_agent_was_there_is_known_to_be_gone() {
     let told = agent.wait_for(worker.pid(), "verdict", |line| says(line, "peer_gone"));
     assert_eq!(told["cause"], "peer_dead", "{told:#}");
     // The room that was posted heads the queue. The others wait behind it, which was told before.
-    assert_eq!(told["room"], 0, "{told:#}");
+    assert_eq!(told["room"], "0", "{told:#}");
     // Killed at once, it could not note that this was told, and the next life would tell it again.
     thread::sleep(Duration::from_secs(1));
     agent.end(Signal::KILL);
@@ -155,7 +155,7 @@ fn a_peer_that_ended_while_no_agent_was_there_is_known_to_be_gone() {
     assert!(again.iter().all(|line| line["maybe_repeated"] == true), "{again:#?}");
     assert!(of(&lines, worker.pid(), "clear").is_empty(), "{lines:#?}");
     let agent = Agent::start(tempfile::tempdir().unwrap().path(), &deadlines);
-    let unseen = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    let unseen = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "2");
     assert!(!says(&unseen, "peer_gone"), "whoever never saw it cannot know: {unseen:#}");
 }
 
@@ -182,7 +182,7 @@ fn a_worker_that_lies_is_not_seen_and_harms_nobody() {
     }
     thread::sleep(Duration::from_secs(2));
     let honest = Worker::table("stay");
-    agent.wait_for(honest.pid(), "append", |line| line["room"] == 2);
+    agent.wait_for(honest.pid(), "append", |line| line["room"] == "2");
     drop(liars);
     let (_, status) = agent.end(Signal::TERM);
     assert!(status.success(), "{status}");
@@ -321,10 +321,10 @@ fn a_capture_replays_to_the_very_same_lines() {
     let worker = Worker::table("stay");
     let agent =
         Agent::start(state.path(), &["--capture", capture, "--suspect", "0.5", "--stall", "1"]);
-    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "2");
     let pid = worker.pid();
     drop(worker);
-    agent.wait_for(pid, "dwell", |line| line["room"] == 2);
+    agent.wait_for(pid, "dwell", |line| line["room"] == "2");
     let (lines, _) = agent.end(Signal::TERM);
     let output = inflightd(&["replay", "--json", capture]).output().unwrap();
     assert!(output.status.success());

@@ -89,12 +89,12 @@ fn a_changed_deadline_reaches_rooms_that_are_open_and_the_capture() {
     let worker = Worker::table("stay");
     let agent = place.agent(&worker);
     for room in 0..3 {
-        agent.wait_for(worker.pid(), "append", |line| line["room"] == room);
+        agent.wait_for(worker.pid(), "append", |line| line["room"] == room.to_string());
     }
     place.configure("deadlines.stall = 0.5\n");
     agent.signal(Signal::HUP);
     for room in 0..3 {
-        agent.wait_for(worker.pid(), "verdict", |line| line["room"] == room);
+        agent.wait_for(worker.pid(), "verdict", |line| line["room"] == room.to_string());
     }
     place.wait_for_log("is in force");
     let (lines, status) = agent.end(Signal::TERM);
@@ -111,7 +111,7 @@ fn a_bad_file_is_told_with_all_its_errors_and_changes_nothing() {
     let place = Place::new("deadlines.stall = 600\n");
     let worker = Worker::table("stay");
     let agent = place.agent(&worker);
-    agent.wait_for(worker.pid(), "append", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "append", |line| line["room"] == "2");
     place.configure("deadlines.stall = 0\noutput.line = 'all'\n");
     agent.signal(Signal::HUP);
     let log = place.wait_for_log("`output.line`");
@@ -120,7 +120,7 @@ fn a_bad_file_is_told_with_all_its_errors_and_changes_nothing() {
     // The next good one counts.
     place.configure("deadlines.stall = 0.5\nstate_dir = '/elsewhere'\n");
     agent.signal(Signal::HUP);
-    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "2");
     let (lines, status) = agent.end(Signal::TERM);
     assert!(status.success());
     let verdicts = of(&lines, worker.pid(), "verdict");
@@ -134,7 +134,7 @@ fn what_needs_a_restart_is_said() {
     let place = Place::new("");
     let worker = Worker::table("stay");
     let agent = place.agent(&worker);
-    agent.wait_for(worker.pid(), "append", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "append", |line| line["room"] == "2");
     fs::write(place.path("inflightd.toml"), "probes = true\nhttp.listen = '127.0.0.1:1'\n")
         .unwrap();
     agent.signal(Signal::HUP);
@@ -154,7 +154,7 @@ fn a_configuration_that_does_not_answer_holds_up_nothing() {
     let place = Place::new("deadlines.stall = 600\n");
     let worker = Worker::table("stay");
     let agent = place.agent(&worker);
-    agent.wait_for(worker.pid(), "append", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "append", |line| line["room"] == "2");
     fs::remove_file(place.path("inflightd.toml")).unwrap();
     pipe(&place.path("inflightd.toml"));
     agent.signal(Signal::HUP);
@@ -170,7 +170,7 @@ fn a_configuration_that_does_not_answer_holds_up_nothing() {
     place.wait_for_log("headers`: it is a pipe: name a regular file");
     place.configure("deadlines.stall = 0.5\n");
     agent.signal(Signal::HUP);
-    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "2");
     assert!(agent.end(Signal::TERM).1.success());
 }
 
@@ -187,7 +187,7 @@ fn a_log_that_nobody_reads_holds_up_nothing() {
     command.arg("--config").arg(place.path("inflightd.toml")).stderr(log);
     let agent = Agent::of(&mut command);
     drop(command);
-    agent.wait_for(worker.pid(), "append", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "append", |line| line["room"] == "2");
     // Fifty lines each time: more than the pipe and the queue take.
     let bad: Vec<String> = (0..60).map(|n| format!("key{n} = 1\n")).collect();
     let flood = || {
@@ -200,7 +200,7 @@ fn a_log_that_nobody_reads_holds_up_nothing() {
     flood();
     place.configure("deadlines.stall = 0.5\n");
     agent.signal(Signal::HUP);
-    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "2");
     // Whoever reads again hears that something is missing.
     let mut lines = BufReader::new(unread).lines().map(Result::unwrap);
     let words = "lines of the log were dropped";

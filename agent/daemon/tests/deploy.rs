@@ -58,7 +58,7 @@ fn with_the_capabilities_of_unit_and_manifest_every_source_sees_and_a_stall_is_t
     let (worker, peer) = apart();
     let agent = watch(&capabilities(), state.path(), [worker.pid(), peer]);
     let told = agent.wait_for(worker.pid(), "verdict", |line| line["cause"] == "peer_frozen");
-    assert_eq!((&told["room"], &told["finding"]), (&7.into(), &"never_started".into()));
+    assert_eq!((&told["room"], &told["finding"]), (&"7".into(), &"never_started".into()));
     for source in SOURCES {
         assert_eq!(sight(&told, source), ("visible".to_owned(), None), "{source}: {told:#}");
     }

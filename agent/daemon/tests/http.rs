@@ -80,7 +80,7 @@ impl Stuck {
         let told = |room: u64| {
             agent.wait_for(worker.pid(), "verdict", |line| {
                 let stuck = line["severity"] == "alert" || line["cause"] == "queued_behind";
-                stuck && line["room"] == room
+                stuck && line["room"] == room.to_string()
             })
         };
         let [verdict, ..] = [0, 1, 2].map(told);
@@ -139,7 +139,7 @@ fn a_stall_shows_in_every_metric_and_ends_with_its_worker() {
     promtool(&response.body);
     let number = worker.pid();
     drop(worker);
-    agent.wait_for(number, "dwell", |line| line["room"] == 2);
+    agent.wait_for(number, "dwell", |line| line["room"] == "2");
     let counters = within_a_minute(|| {
         let text = get(at, "/metrics").body;
         let names = names_of(&text, number);
@@ -261,8 +261,8 @@ fn open_rooms_are_listed_the_oldest_first() {
     assert_eq!((status, &view["open"]), (200, &3.into()));
     let rooms = view["rooms"].as_array().unwrap();
     assert_eq!(
-        rooms.iter().map(|room| room["room"].as_u64().unwrap()).collect::<Vec<_>>(),
-        [0, 1, 2]
+        rooms.iter().map(|room| room["room"].as_str().unwrap()).collect::<Vec<_>>(),
+        ["0", "1", "2"]
     );
     let first = &rooms[0];
     assert_eq!((&first["rid"], &first["posts"]), (&"rid".into(), &1.into()), "{first:#}");
@@ -318,7 +318,7 @@ fn clients_that_never_read_or_write_harm_nobody() {
         .collect();
     // The socket has places of its own, and the loop does not notice.
     assert_eq!(ask(state.path(), "/healthz").0, 200);
-    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "2");
     let health = ask(state.path(), "/healthz").1;
     assert!(health["loop_age_s"].as_f64().unwrap() < 5.0, "{health}");
     let fds = fds(agent.pid());

@@ -59,7 +59,7 @@ fn bereaved(agent_of: impl FnOnce(&[&Worker]) -> Agent) -> (Worker, Agent) {
     let worker = Worker::table("stay");
     let agent = agent_of(&[&worker, &peer]);
     agent.wait_for(peer.pid(), "coverage", |_| true);
-    agent.wait_for(worker.pid(), "append", |line| line["room"] == 2);
+    agent.wait_for(worker.pid(), "append", |line| line["room"] == "2");
     drop(peer);
     (worker, agent)
 }
@@ -89,7 +89,7 @@ fn a_stall_is_exported_while_it_stands(protocol: &str) {
     // Over gRPC the receiver's library does not show how a message was packed.
     assert!(protocol == "grpc" || batch["encoding"] == "gzip", "{batch:#}");
     let line = agent.wait_for(worker.pid(), "verdict", |line| {
-        line["room"] == 0 && line["id"] == stall["attributes"]["inflight.id"]
+        line["room"] == "0" && line["id"] == stall["attributes"]["inflight.id"]
     });
     check_resource(&batch);
     check_stall(&stall, &line);

@@ -86,6 +86,7 @@ pub(super) struct Line {
     #[serde(rename = "type")]
     pub(super) kind: String,
     pub(super) id: Option<String>,
+    #[serde(deserialize_with = "crate::room::maybe")]
     pub(super) room: Option<u64>,
     pub(super) seq: Option<u64>,
     pub(super) worker: Option<Worker>,
@@ -96,6 +97,7 @@ pub(super) struct Line {
     /// The incident that a verdict belongs to: the id of its head's stay.
     pub(super) incident: Option<String>,
     /// Rooms that wait behind the one that the verdict is about.
+    #[serde(deserialize_with = "crate::room::list")]
     pub(super) behind: Vec<u64>,
     pub(super) behind_count: Option<u64>,
     pub(super) outcome: Option<String>,

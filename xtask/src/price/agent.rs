@@ -25,6 +25,7 @@ const PROG_TYPE_KPROBE: f64 = 2.0;
 pub(super) struct Line {
     #[serde(rename = "type")]
     pub(super) kind: String,
+    #[serde(default, deserialize_with = "crate::room::maybe")]
     pub(super) room: Option<u64>,
     pub(super) lost: Option<u64>,
     #[serde(default)]

@@ -8,7 +8,7 @@ use super::Agent;
 use crate::desk::{Answer, Ask};
 use crate::glance::Glance;
 use crate::names::WorkerName;
-use crate::sink::{RanksField, Writer, sights};
+use crate::sink::{RanksField, RoomId, Writer, sights};
 use crate::views::{
     AgentView, ProbesView, RoomView, RoomsView, StalledView, StandingView, WorkerView, WorkersView,
 };
@@ -105,7 +105,7 @@ impl Agent {
         bytes.completed = self.ledger.view(worker).map_or(0, |view| view.arrived(room.seq));
         RoomView {
             seq: room.seq.0,
-            room: room.room.0,
+            room: RoomId(room.room.0),
             rid: line.rid,
             worker: line.worker,
             since: self.clock.wall(room.appended_at).to_string(),

@@ -6,6 +6,8 @@ use inflightd_abi::table::Ranks;
 use inflightd_core::verdict::Bytes;
 use serde::Serialize;
 
+use super::room::RoomId;
+
 /// One event. Fields that do not belong to its type are left out.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Line {
@@ -26,7 +28,7 @@ pub struct Line {
     pub severity: Option<&'static str>,
     /// The engine's id of the request's transfer.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub room: Option<u64>,
+    pub room: Option<RoomId>,
     /// Append sequence: with the worker, the identity of the stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub seq: Option<u64>,
@@ -65,7 +67,7 @@ pub struct Line {
     pub incident: Option<String>,
     /// Of a head: rooms that are known to wait behind it, oldest first; at most 32.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub behind: Option<Vec<u64>>,
+    pub behind: Option<Vec<RoomId>>,
     /// Of a head: how many wait behind it in all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behind_count: Option<u64>,

@@ -2,6 +2,7 @@
 
 mod line;
 mod outlet;
+mod room;
 mod text;
 mod words;
 mod writer;
@@ -12,6 +13,7 @@ pub use line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
 };
 pub use outlet::{Outlet, Sent, Weight};
+pub use room::RoomId;
 pub(crate) use words::counted;
 pub use words::{size, span};
 pub use writer::{Writer, outcome, sights};

@@ -142,7 +142,7 @@ fn behind(line: &Line) -> String {
     let (Some(rooms), Some(count)) = (&line.behind, line.behind_count) else {
         return String::new();
     };
-    let named: Vec<_> = rooms.iter().take(NAMED).map(u64::to_string).collect();
+    let named: Vec<_> = rooms.iter().take(NAMED).map(ToString::to_string).collect();
     let more = if count > named.len() as u64 { ", …" } else { "" };
     let waits = if count == 1 { "waits" } else { "wait" };
     let rooms = words::counted(count, "room");
@@ -170,13 +170,14 @@ fn amounts(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::line::{BytesField, EvidenceField, RanksField};
+    use super::super::room::RoomId;
     use super::*;
 
     fn line(kind: &'static str) -> Line {
         Line {
             time: "2026-11-29T19:47:52.386123456Z".to_owned(),
             kind,
-            room: Some(50),
+            room: Some(RoomId(50)),
             rid: Some("rid-50".to_owned()),
             worker: Some(WorkerField {
                 pid: 7,
@@ -227,11 +228,14 @@ mod tests {
 
     #[test]
     fn a_head_names_who_waits_behind_it() {
-        let head =
-            Line { behind: Some((1..=32).collect()), behind_count: Some(40), ..line("verdict") };
+        let head = Line {
+            behind: Some((1..=32).map(RoomId).collect()),
+            behind_count: Some(40),
+            ..line("verdict")
+        };
         let text = render(&head);
         assert!(text.contains("; 40 rooms wait behind it: 1, 2, 3, 4, 5, 6, 7, 8, …"), "{text}");
-        let one = Line { behind: Some(vec![9]), behind_count: Some(1), ..line("verdict") };
+        let one = Line { behind: Some(vec![RoomId(9)]), behind_count: Some(1), ..line("verdict") };
         assert!(render(&one).contains("; 1 room waits behind it: 9  rid"), "{}", render(&one));
     }
 

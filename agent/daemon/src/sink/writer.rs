@@ -7,6 +7,7 @@ use inflightd_core::{Coverage, Evidence, Nanos, Output, Sight, Source};
 use super::line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
 };
+use super::room::RoomId;
 use super::words;
 use crate::clock::Clock;
 use crate::names::Names;
@@ -63,7 +64,7 @@ impl Writer<'_> {
             time: self.clock.wall(append.at).to_string(),
             kind: "append",
             id: self.room_id(append.worker, append.seq),
-            room: Some(append.room.0),
+            room: Some(RoomId(append.room.0)),
             late: Some(append.late),
             tier: Some(append.tier.name()),
             peers: Some(self.peers(&append.peers)),
@@ -88,14 +89,14 @@ impl Writer<'_> {
             kind: "verdict",
             id,
             severity: Some(if verdict.is_alert() { "alert" } else { "info" }),
-            room: of_a_room.then_some(verdict.room.0),
+            room: of_a_room.then_some(RoomId(verdict.room.0)),
             seq: of_a_room.then_some(verdict.seq.0),
             finding: Some(verdict.finding.name()),
             cause: Some(Some(verdict.cause.name())),
             confidence: Some(f64::from(verdict.confidence) / 100.0),
             tier: Some(verdict.tier.name()),
             incident: self.room_id(verdict.worker, verdict.incident()),
-            behind: is_head.then(|| verdict.behind.iter().map(|room| room.0).collect()),
+            behind: is_head.then(|| verdict.behind.iter().map(|room| RoomId(room.0)).collect()),
             behind_count: is_head.then_some(verdict.behind_count),
             dwell_s: Some(verdict.dwell.secs_f64()),
             bytes: Some(verdict.bytes.into()),
@@ -118,7 +119,7 @@ impl Writer<'_> {
             time: self.clock.wall(clear.at).to_string(),
             kind: "clear",
             id,
-            room: of_a_room.then_some(clear.room.0),
+            room: of_a_room.then_some(RoomId(clear.room.0)),
             seq: of_a_room.then_some(clear.seq.0),
             finding: Some(clear.finding.name()),
             cause: Some(Some(clear.cause.name())),
@@ -132,7 +133,7 @@ impl Writer<'_> {
             time: self.clock.wall(dwell.at).to_string(),
             kind: "dwell",
             id: self.room_id(dwell.worker, dwell.seq),
-            room: Some(dwell.room.0),
+            room: Some(RoomId(dwell.room.0)),
             tier: Some(dwell.tier.name()),
             outcome: Some(outcome(dwell.outcome)),
             cause: Some(dwell.cause.map(inflightd_core::Cause::name)),

@@ -1,6 +1,7 @@
 //! A line's fields as attributes: the names of the line, after `inflight.`.
 //!
-//! Room and sequence are text: OpenTelemetry's integers do not hold every u64. What is a list of
+//! Rooms are text in the line already, and the sequence is here: OpenTelemetry's integers do not
+//! hold every u64. What is a list of
 //! objects in the line is a list of short texts here; evidence is told in full by span events.
 
 use opentelemetry::logs::AnyValue;
@@ -11,8 +12,8 @@ use crate::sink::Line;
 
 /// Fields that are elsewhere in a span or a record.
 const ELSEWHERE: [&str; 2] = ["time", "type"];
-/// Fields that are numbers in the line and text here.
-const TEXT: [&str; 3] = ["room", "seq", "behind"];
+/// The field that is a number in the line and text here.
+const TEXT: &str = "seq";
 
 /// One attribute.
 pub(super) type Attribute = (Key, Value);
@@ -57,7 +58,7 @@ fn put(out: &mut Vec<Attribute>, name: &str, value: &Json) {
         Json::Bool(value) => push(name, (*value).into()),
         Json::String(text) => push(name, text.clone().into()),
         Json::Number(number) => match (number.as_i64(), number.as_f64()) {
-            (Some(whole), _) if !TEXT.contains(&name) => push(name, whole.into()),
+            (Some(whole), _) if name != TEXT => push(name, whole.into()),
             (None, Some(broken)) if !number.is_u64() => push(name, broken.into()),
             _ => push(name, number.to_string().into()),
         },
