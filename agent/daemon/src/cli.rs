@@ -59,7 +59,8 @@ pub struct Run {
     /// One JSON object a line on standard output, instead of text for people.
     #[arg(long)]
     pub json: bool,
-    /// Watch this process; may be given several times. Without it all workers are found.
+    /// Watch this process; may be given several times. Without it all workers are found. Their
+    /// peers on this node are found all the same.
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
     /// Values that go before those of environment and file.

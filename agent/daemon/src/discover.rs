@@ -121,6 +121,7 @@ impl Seen {
 pub struct Census {
     device: (u32, u32),
     only: Vec<u32>,
+    around: bool,
     seen: BTreeMap<u32, Seen>,
     hints: BTreeSet<u32>,
     looked: bool,
@@ -133,11 +134,18 @@ impl Census {
         Self {
             device,
             only,
+            around: false,
             seen: BTreeMap::new(),
             hints: BTreeSet::new(),
             looked: false,
             effort: Effort { stats: 0, maps: 0, bytes: 0, nanos: 0 },
         }
+    }
+
+    /// The same, which reads all processes all the same: [`Self::covers`] tells which are which.
+    #[must_use]
+    pub fn around(self) -> Self {
+        Self { around: true, ..self }
     }
 
     /// What it has cost so far.
@@ -155,7 +163,7 @@ impl Census {
         self.seen.values().filter(|seen| seen.denied).count()
     }
 
-    /// Whether this process is one of those that are looked at.
+    /// Whether this process is one of those that were asked for.
     pub fn covers(&self, pid: u32) -> bool {
         self.only.is_empty() || self.only.contains(&pid)
     }
@@ -163,6 +171,13 @@ impl Census {
     /// Reads this process soon, whatever is known of it: marks name it.
     pub fn hint(&mut self, pid: u32) {
         if self.covers(pid) {
+            self.hints.insert(pid);
+        }
+    }
+
+    /// Reads this process soon once more, also where it is not one of those asked for.
+    pub fn again(&mut self, pid: u32) {
+        if self.around || self.covers(pid) {
             self.hints.insert(pid);
         }
     }
@@ -193,7 +208,8 @@ impl Census {
 
     /// Looks at all: the processes whose `maps` was read.
     pub fn look(&mut self, now: Nanos) -> io::Result<Vec<Read>> {
-        let pids = if self.only.is_empty() { proc::processes()? } else { self.only.clone() };
+        let is_all = self.around || self.only.is_empty();
+        let pids = if is_all { proc::processes()? } else { self.only.clone() };
         let present: BTreeSet<u32> = pids.iter().copied().collect();
         self.seen.retain(|pid, _| present.contains(pid));
         self.hints.retain(|pid| present.contains(pid));

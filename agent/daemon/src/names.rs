@@ -11,11 +11,16 @@ use crate::identity::Identity;
 /// Most peers whose names are kept. Those that no room needs are forgotten when half of it is
 /// full; a newcomer beyond it stays nameless, so its rooms are known not to name all their peers.
 const PEERS_MAX: usize = 64 * 1024;
-/// Most workers whose names are kept, ended ones included. The victim is the oldest.
+/// Most workers whose names are kept, ended ones included. The victim is
+/// a neighbour that has ended, else the oldest.
 const WORKERS_MAX: usize = 2048;
 /// Most rooms whose names are kept for one worker; the victim is the newcomer, which goes
 /// nameless.
 const ROOMS_MAX: usize = 16 * 1024;
+
+/// Numbers from here on are those of workers that are not followed. Those that are never get so
+/// many; by the number alone a replay knows which are which.
+pub const NEIGHBOUR: u32 = 1 << 31;
 
 /// A far end by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -193,10 +198,19 @@ impl Names {
         self.rooms.remove(&worker);
         self.ended_at.insert(worker, at);
         while self.workers.len() > WORKERS_MAX
-            && let Some((oldest, _)) = self.workers.pop_first()
+            && let Some(victim) = self.victim()
         {
-            self.ended_at.remove(&oldest);
+            self.workers.remove(&victim);
+            self.ended_at.remove(&victim);
         }
+    }
+
+    /// Whose name goes first where there are too many: a neighbour's that has ended, else the
+    /// oldest.
+    fn victim(&self) -> Option<Worker> {
+        let neighbour = self.ended_at.range(Worker(NEIGHBOUR)..).next();
+        let oldest = || self.workers.first_key_value().map(|(number, _)| *number);
+        neighbour.map(|(number, _)| *number).or_else(oldest)
     }
 
     /// When a worker ended, if it has.
@@ -244,14 +258,15 @@ impl Names {
         self.by_number.get(&peer)
     }
 
-    /// Workers that state this name as theirs, living or not, the last found first.
+    /// Workers that state this name as theirs, living or not, the last found first; those that
+    /// are not followed come after those that are.
     pub fn workers_named<'a>(
         &'a self,
         name: &'a PeerName,
     ) -> impl Iterator<Item = (Worker, &'a WorkerName)> {
-        self.workers
-            .iter()
-            .rev()
+        let followed = self.workers.range(..Worker(NEIGHBOUR)).rev();
+        followed
+            .chain(self.workers.range(Worker(NEIGHBOUR)..).rev())
             .filter(|(_, worker)| worker.about.identities.contains(name))
             .map(|(number, worker)| (*number, worker))
     }
@@ -338,5 +353,26 @@ mod tests {
         assert!(name("endpoint", "[::1]:80").endpoint().is_some());
         assert_eq!(name("endpoint", "decode-0").endpoint(), None);
         assert_eq!(name("nixl_agent", "10.0.0.1:80").endpoint(), None);
+    }
+
+    #[test]
+    fn who_is_followed_comes_before_its_neighbours_and_those_that_ended_go_first() {
+        let of = |pid| {
+            let identities = vec![PeerName::nixl(b"decode-0")];
+            let identity = Identity { boot: "b".to_owned(), pid, start: 1, index: 0 };
+            WorkerName { identity, about: About { identities, ..About::unread() } }
+        };
+        let mut names = Names::default();
+        let (near, own) = (Worker(NEIGHBOUR), Worker(3));
+        names.add_worker(own, of(3));
+        names.add_worker(near, of(4));
+        let name = PeerName::nixl(b"decode-0");
+        assert_eq!(names.pid_of(&name), Some(3));
+        names.end_worker(near, Nanos(1));
+        for n in 0..u32::try_from(WORKERS_MAX).unwrap() {
+            names.add_worker(Worker(NEIGHBOUR + 1 + n), of(9));
+            names.end_worker(Worker(NEIGHBOUR + 1 + n), Nanos(2));
+        }
+        assert!(names.worker(own).is_some() && names.worker(near).is_none());
     }
 }

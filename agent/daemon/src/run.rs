@@ -147,7 +147,7 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         .map_err(RunError::io("starting the thread of lines"))?;
     Ok(Agent::new(Parts {
         boot,
-        census: Census::new(device, pids),
+        census: Census::new(device, pids).around(),
         hits,
         config: config.clone(),
         clock,

@@ -30,13 +30,16 @@ impl Agent {
         let mut pids: BTreeSet<u32> = named
             .filter(|name| self.place(name, now) == Place::Unseen)
             .flat_map(|name| self.names.workers_named(name))
-            .filter_map(|(number, _)| self.workers.get(&number))
-            .map(|watched| watched.pid)
+            .filter_map(|(number, _)| {
+                let neighbour = || self.neighbours.process(number).map(|(pid, _)| pid);
+                self.workers.get(&number).map(|watched| watched.pid).or_else(neighbour)
+            })
             .collect();
         let own = self.workers.get(&number);
         if !unknown.is_empty() && own.is_some_and(|watched| !watched.hooked) {
             pids.extend(self.strangers.keys());
             pids.extend(self.workers.values().map(|watched| watched.pid));
+            pids.extend(self.neighbours.pids());
         }
         pids.into_iter()
             .filter(|pid| own.is_none_or(|watched| watched.pid != *pid))

@@ -56,10 +56,17 @@ impl Agent {
         for pid in gone {
             self.process_gone(pid, now);
         }
+        for pid in self.gone_neighbours() {
+            self.process_gone(pid, now);
+        }
         self.bury_unhooked(now);
     }
 
     pub(super) fn reconcile(&mut self, read: &Read, now: Nanos) {
+        if !self.census.covers(read.pid) {
+            self.note_neighbour(read, now);
+            return;
+        }
         self.note_stranger(read);
         for number in self.outgrown(read) {
             self.end(number, now);
@@ -241,6 +248,7 @@ impl Agent {
             self.hits.forget(pid);
         }
         self.crowded.retain(|(crowded, _)| *crowded != pid);
+        self.neighbour_gone(pid, at);
         self.peer_process_gone(pid, at);
     }
 

@@ -100,7 +100,8 @@ impl Agent {
                 let life = meters::life(pid, start);
                 let mut of_process =
                     self.workers.values().filter(|w| (w.pid, w.start) == (pid, start));
-                let known = of_process.any(|watched| watched.tracker.found_at() <= at);
+                let known = of_process.any(|watched| watched.tracker.found_at() <= at)
+                    || self.neighbours.knew((pid, start), at);
                 let was_there = life == Life::Running && known;
                 (life, if was_there { at } else { now })
             }

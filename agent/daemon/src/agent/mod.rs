@@ -9,6 +9,7 @@ mod fresh;
 mod gaze;
 mod limit;
 mod loads;
+mod neighbours;
 mod past;
 mod peers;
 mod records;
@@ -27,6 +28,7 @@ use census::Workers;
 pub use census::chain;
 use fresh::Fresh;
 use loads::Loads;
+use neighbours::Neighbours;
 use peers::Peers;
 pub use teller::{After, Teller, TellerParts};
 use unhooked::Strangers;
@@ -70,6 +72,7 @@ pub struct Agent {
     fresh: Fresh,
     loads: Loads,
     strangers: Strangers,
+    neighbours: Neighbours,
     /// Living processes, with their start times, of which it was said that they have too many
     /// tables.
     crowded: BTreeSet<(u32, u64)>,
@@ -126,6 +129,7 @@ impl Agent {
             fresh: Fresh::default(),
             loads: Loads::default(),
             strangers: Strangers::new(),
+            neighbours: Neighbours::default(),
             crowded: BTreeSet::new(),
             events: Vec::new(),
             ledger: Ledger::new(parts.config.policy),

@@ -199,8 +199,11 @@ impl Agent {
         let own = role(number);
         self.workers
             .values()
-            .filter(|other| other.pid != pid && role(other.number) != own)
-            .filter_map(|other| self.names.worker(other.number))
+            .filter(|other| other.pid != pid)
+            .map(|other| other.number)
+            .chain(self.neighbours.numbers())
+            .filter(|other| role(*other) != own)
+            .filter_map(|other| self.names.worker(other))
             .flat_map(|name| name.about.identities.iter().cloned())
             .collect()
     }
@@ -230,18 +233,22 @@ impl Agent {
     }
 
     /// The process that goes by a name. A name that several living processes claim is nobody's:
-    /// a worker may lie about itself, but not so as to accuse another.
+    /// a worker may lie about itself, but not so as to accuse another. Only where none of those
+    /// that are followed claims it, their neighbours count: `--pid` says who belongs together.
     pub(super) fn place(&self, name: &PeerName, now: Nanos) -> Place {
-        let mut living = BTreeSet::new();
+        let (mut living, mut nearby) = (BTreeSet::new(), BTreeSet::new());
         let mut ended = false;
         for (number, _) in self.names.workers_named(name) {
             if let Some(watched) = self.workers.get(&number) {
                 living.insert((watched.pid, watched.start));
+            } else if let Some(process) = self.neighbours.process(number) {
+                nearby.insert(process);
             } else {
                 let at = self.names.ended_at(number);
                 ended |= at.is_none_or(|at| now.since(at) < GONE_FOR);
             }
         }
+        let living = if living.is_empty() { nearby } else { living };
         match (living.len(), living.first()) {
             (1, Some((pid, start))) => Place::Process(*pid, *start),
             (0, _) if ended => Place::Gone,
