@@ -74,7 +74,7 @@ impl Agent {
     pub(super) fn note_post(&mut self, worker: Worker, handle: Handle, to: (Peer, u64), at: Nanos) {
         self.need_peer(worker, to.0, at);
         if let Some(of) = self.peers.of.get_mut(&worker) {
-            of.whose.posted(handle, to.0, to.1);
+            of.whose.posted(handle, to, at);
         }
     }
 

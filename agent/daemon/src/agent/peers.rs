@@ -99,10 +99,11 @@ impl Agent {
     }
 
     fn is_due(&self, number: Worker, now: Nanos) -> bool {
-        let read_at = self.peers.of.get(&number).and_then(|of| of.read_at);
-        let Some(read_at) = read_at else { return true };
+        let Some(of) = self.peers.of.get(&number) else { return true };
+        let Some(read_at) = of.read_at else { return true };
         let since = now.since(read_at);
         since >= METERS_EVERY
+            || (since >= SUSPECT_EVERY && of.whose.is_new(now))
             || (since >= SUSPECT_EVERY && self.ledger.has_suspects(number))
             || (since >= EARLY_EVERY && self.ledger.wants_reading(number, read_at, now))
     }
