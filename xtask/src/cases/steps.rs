@@ -29,6 +29,10 @@ pub(super) fn run(case: &Case, scratch: &Scratch, view: &View) -> Result<Record>
 fn steps(case: &Case, world: &mut World<'_>) -> Result<()> {
     if !case.agent.late {
         world.start_agent()?;
+        if case.pair.bare {
+            // Only what it posts makes such a process known.
+            world.begin_traffic();
+        }
         world.await_agent()?;
     }
     world.begin_traffic();
