@@ -17,7 +17,7 @@ words! {
         ThreadServing = 4, "thread_serving";
         /// Thread `tid`, which worked for the room, ended at `at`.
         ThreadGone = 5, "thread_gone";
-        /// The peer's process is stopped, seen at `at`.
+        /// The peer's process is stopped: first seen so at `since`, last at `at`.
         PeerStopped = 6, "peer_stopped";
         /// The peer's process ended at `at`.
         PeerGone = 7, "peer_gone";
@@ -89,6 +89,8 @@ pub struct Evidence {
     pub id: EvidenceId,
     /// The moment that it speaks of.
     pub at: Option<Nanos>,
+    /// When that was first seen, where it lasts: it may have begun since the look before.
+    pub since: Option<Nanos>,
     /// An amount: bytes or a count, by id.
     pub amount: Option<u64>,
     /// A status code of the transfer library.
@@ -102,13 +104,20 @@ pub struct Evidence {
 impl Evidence {
     /// Evidence without any number.
     pub const fn of(id: EvidenceId) -> Self {
-        Self { id, at: None, amount: None, code: None, peer: None, tid: None }
+        Self { id, at: None, since: None, amount: None, code: None, peer: None, tid: None }
     }
 
     /// With the moment that it speaks of.
     #[must_use]
     pub const fn at(mut self, at: Nanos) -> Self {
         self.at = Some(at);
+        self
+    }
+
+    /// With the moment at which it was first seen.
+    #[must_use]
+    pub const fn since(mut self, since: Nanos) -> Self {
+        self.since = Some(since);
         self
     }
 

@@ -30,6 +30,8 @@ pub struct PeerCase {
     pub peer: Peer,
     /// Whether its process lives, and when that was last seen.
     pub life: (Life, Nanos),
+    /// When it was first seen as it is now.
+    pub life_since: Nanos,
     /// When a process of that name was last seen gone; another may go by it since.
     pub gone_at: Option<Nanos>,
     /// When its process was last looked for.

@@ -68,6 +68,8 @@ struct Base {
 pub(crate) struct PeerBook {
     pub(crate) life: Life,
     pub(crate) life_at: Nanos,
+    /// When it was first seen as it is now.
+    pub(crate) life_since: Nanos,
     pub(crate) gone_at: Option<Nanos>,
     /// When its process was last looked for.
     pub(crate) looked_at: Nanos,
@@ -103,6 +105,7 @@ impl Default for PeerBook {
         Self {
             life: Life::Unseen,
             life_at: Nanos::ZERO,
+            life_since: Nanos::ZERO,
             gone_at: None,
             looked_at: Nanos::ZERO,
             meter: None,

@@ -90,6 +90,7 @@ impl Book {
         PeerCase {
             peer,
             life: (book.life, book.life_at),
+            life_since: book.life_since,
             gone_at: book.gone_at,
             looked_at: book.looked_at,
             meter: book.meter,

@@ -20,6 +20,9 @@ impl Book {
     pub(crate) fn life(&mut self, at: Nanos, peer: Peer, life: Life) {
         let book = self.peer(peer);
         book.looked_at = book.looked_at.max(at);
+        if book.life != life {
+            book.life_since = at;
+        }
         // When a process went is when that was first seen; that it runs is as fresh as the look.
         if book.life != life || life != Life::Gone {
             book.life = life;

@@ -138,8 +138,7 @@ fn rule_out_dead(case: &Case<'_>, search: &mut Search) {
         match peer.life {
             (Life::Running, at) => search
                 .rule_out(Cause::PeerDead, Evidence::of(Id::PeerRunning).at(at).peer(peer.peer)),
-            (Life::Stopped, at) => search
-                .rule_out(Cause::PeerDead, Evidence::of(Id::PeerStopped).at(at).peer(peer.peer)),
+            (Life::Stopped, _) => search.rule_out(Cause::PeerDead, stopped(peer)),
             (Life::Unseen | Life::Gone, _) => {}
         }
     }
@@ -209,9 +208,14 @@ fn not_taken(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
     sees.then_some((Cause::NeverEnqueued, 90, evidence))
 }
 
+/// That a peer's process is stopped.
+const fn stopped(peer: &PeerCase) -> Evidence {
+    Evidence::of(Id::PeerStopped).at(peer.life.1).since(peer.life_since).peer(peer.peer)
+}
+
 fn peer_frozen(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
     if let Some(peer) = case.peers.iter().find(|peer| peer.life.0 == Life::Stopped) {
-        let mut evidence = vec![Evidence::of(Id::PeerStopped).at(peer.life.1).peer(peer.peer)];
+        let mut evidence = vec![stopped(peer)];
         evidence.extend(wire_evidence(case, peer));
         return Some((Cause::PeerFrozen, 97, evidence));
     }

@@ -26,6 +26,7 @@ pub(crate) fn peer() -> PeerCase {
     PeerCase {
         peer: Peer(1),
         life: (Life::Running, ago(1)),
+        life_since: ago(60),
         gone_at: None,
         looked_at: ago(1),
         meter: Some((ago(1), meter)),

@@ -199,6 +199,9 @@ pub struct EvidenceField {
     /// The moment that it speaks of.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
+    /// When that was first seen, where it lasts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// An amount: bytes or a count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub amount: Option<u64>,

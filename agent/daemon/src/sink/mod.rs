@@ -1,6 +1,8 @@
 //! Where the agent's lines go.
 
+mod alert;
 mod line;
+mod next;
 mod outlet;
 mod room;
 mod text;
@@ -18,9 +20,9 @@ pub(crate) use words::counted;
 pub use words::{size, span};
 pub use writer::{Writer, outcome, sights};
 
-/// A line as people read it, without a line feed.
+/// A line as people read it, in one line also where it is an alert; without a line feed.
 pub fn text(line: &Line) -> String {
-    text::render(line)
+    text::one(line)
 }
 
 /// The form of a line.

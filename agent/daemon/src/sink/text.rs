@@ -1,11 +1,27 @@
 //! A line for people: time, kind, room, what and why, then who and how much.
 
 use super::line::{Line, PeerField, WorkerField};
-use super::words;
+use super::{alert, words};
 
-/// The line as text, without a line feed.
+/// The line as text, without a line feed at its end: several rows where it is an alert.
 pub(super) fn render(line: &Line) -> String {
-    let time = words::time_of_day(&line.time);
+    match (line.kind, line.severity) {
+        ("verdict", Some("alert")) => {
+            let rows: Vec<String> = alert::rows(line).iter().map(|row| clean(row)).collect();
+            rows.join("\n")
+        }
+        _ => one(line),
+    }
+}
+
+/// A name comes from another process: it must not be able to start a line of its own.
+fn clean(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), "?")
+}
+
+/// The line as text in one line, without a line feed.
+pub(super) fn one(line: &Line) -> String {
+    let time = words::stamp(&line.time);
     let label = match (line.kind, line.severity) {
         ("verdict", Some("alert")) => "ALERT",
         ("verdict", _) => "info",
@@ -26,8 +42,7 @@ pub(super) fn render(line: &Line) -> String {
     if line.maybe_repeated {
         text.push_str("  [may be a repetition]");
     }
-    // A name comes from another process: it must not be able to start a line of its own.
-    text.replace(|c: char| c.is_control(), "?")
+    clean(&text)
 }
 
 fn append(line: &Line) -> String {
@@ -47,7 +62,7 @@ fn verdict(line: &Line) -> String {
         amounts(line),
         seconds(line.since_progress_s),
         evidence.join("; "),
-        behind(line),
+        after(&behind(line)),
         rid(line),
     )
 }
@@ -78,7 +93,17 @@ fn dwell(line: &Line) -> String {
     )
 }
 
+/// What follows on something else in the same line.
+fn after(text: &str) -> String {
+    if text.is_empty() { String::new() } else { format!("; {text}") }
+}
+
 fn coverage(line: &Line) -> String {
+    format!("{}  {}", worker(line), sights(line))
+}
+
+/// What is seen of a worker, and what is not and why.
+pub(super) fn sights(line: &Line) -> String {
     let mut unseen = Vec::new();
     let mut seen = Vec::new();
     for field in line.coverage.iter().flatten() {
@@ -93,12 +118,12 @@ fn coverage(line: &Line) -> String {
         format!("sees {}", seen.join(", "))
     };
     let unseen = if unseen.is_empty() { String::new() } else { format!("; {}", unseen.join(", ")) };
-    format!("{}  {seen}{unseen}", worker(line))
+    format!("{seen}{unseen}")
 }
 
 fn suppressed(line: &Line) -> String {
     let lines = words::counted(line.lines.unwrap_or(0), "line");
-    let since = words::time_of_day(line.since.as_deref().unwrap_or_default());
+    let since = words::stamp(line.since.as_deref().unwrap_or_default());
     format!("{}  {lines} about healthy rooms left out since {since}", worker(line))
 }
 
@@ -107,12 +132,12 @@ fn loss(line: &Line) -> String {
     format!("{}  {lost} of {} lost", worker(line), line.source.unwrap_or("a source"))
 }
 
-fn what(line: &Line) -> String {
+pub(super) fn what(line: &Line) -> String {
     let cause = line.cause.flatten().unwrap_or("unknown");
     format!("{} / {cause}", line.finding.unwrap_or("unknown"))
 }
 
-fn worker(line: &Line) -> String {
+pub(super) fn worker(line: &Line) -> String {
     line.worker.as_ref().map_or_else(String::new, describe)
 }
 
@@ -137,7 +162,7 @@ fn to(peers: Option<&[PeerField]>) -> String {
 }
 
 /// The rooms that wait behind this one, the first few by name.
-fn behind(line: &Line) -> String {
+pub(super) fn behind(line: &Line) -> String {
     const NAMED: usize = 8;
     let (Some(rooms), Some(count)) = (&line.behind, line.behind_count) else {
         return String::new();
@@ -146,18 +171,18 @@ fn behind(line: &Line) -> String {
     let more = if count > named.len() as u64 { ", …" } else { "" };
     let waits = if count == 1 { "waits" } else { "wait" };
     let rooms = words::counted(count, "room");
-    format!("; {rooms} {waits} behind it: {}{more}", named.join(", "))
+    format!("{rooms} {waits} behind it: {}{more}", named.join(", "))
 }
 
-fn rid(line: &Line) -> String {
+pub(super) fn rid(line: &Line) -> String {
     line.rid.as_ref().map_or_else(String::new, |rid| format!("  rid {rid}"))
 }
 
-fn seconds(seconds: Option<f64>) -> String {
+pub(super) fn seconds(seconds: Option<f64>) -> String {
     seconds.map_or_else(String::new, words::span)
 }
 
-fn amounts(line: &Line) -> String {
+pub(super) fn amounts(line: &Line) -> String {
     line.bytes.map_or_else(String::new, |bytes| {
         format!(
             "{} of {} arrived",
@@ -168,12 +193,12 @@ fn amounts(line: &Line) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::line::{BytesField, EvidenceField, RanksField};
+pub(super) mod tests {
+    use super::super::line::{BytesField, RanksField};
     use super::super::room::RoomId;
     use super::*;
 
-    fn line(kind: &'static str) -> Line {
+    pub(in super::super) fn line(kind: &'static str) -> Line {
         Line {
             time: "2026-11-29T19:47:52.386123456Z".to_owned(),
             kind,
@@ -198,31 +223,21 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_says_when_what_why_who_and_how_much() {
-        let evidence = EvidenceField {
-            id: "peer_stopped",
-            text: "decode-0 (pid 8) is stopped".to_owned(),
-            at: None,
-            amount: None,
-            code: None,
-            peer: None,
-            tid: None,
-        };
+    fn what_is_no_alert_says_all_in_a_line() {
         let verdict = Line {
-            severity: Some("alert"),
-            finding: Some("stopped_midway"),
-            cause: Some(Some("peer_frozen")),
+            severity: Some("info"),
+            finding: Some("moving_slowly"),
+            cause: Some(Some("unknown")),
             dwell_s: Some(31.04),
             since_progress_s: Some(30.0),
-            evidence: Some(vec![evidence]),
             ..line("verdict")
         };
         assert_eq!(
             render(&verdict),
-            "19:47:52.386  ALERT     room 50                    \
-             stopped_midway / peer_frozen          prefill pid 7 (sglang tp1/8) to \
+            "2026-11-29T19:47:52.386Z  info      room 50                    \
+             moving_slowly / unknown               prefill pid 7 (sglang tp1/8) to \
              decode-0 (pid 8)  in the queue 31.0 s, 1.0 KiB of 4.0 KiB arrived, still for \
-             30.0 s: decode-0 (pid 8) is stopped  rid rid-50"
+             30.0 s:   rid rid-50"
         );
     }
 
@@ -244,7 +259,7 @@ mod tests {
         let since = Some("2026-01-01T19:47:42.000000000Z".to_owned());
         let text = render(&Line { lines: Some(7), since, ..line("suppressed") });
         assert!(
-            text.ends_with("7 lines about healthy rooms left out since 19:47:42.000"),
+            text.ends_with("7 lines about healthy rooms left out since 2026-01-01T19:47:42.000Z"),
             "{text}"
         );
     }

@@ -11,7 +11,8 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
     let count = evidence.amount.unwrap_or(0);
     let code = evidence.code.unwrap_or(0);
     let tid = evidence.tid.map_or(0, |tid| tid.0);
-    let at = evidence.at.map(|at| time_of_day(&clock.wall(at).to_string())).unwrap_or_default();
+    let moment = |at| stamp(&clock.wall(at).to_string());
+    let at = evidence.at.map(moment).unwrap_or_default();
     let who = peer.map_or_else(|| "the peer".to_owned(), name);
     let since = |text: &str| if at.is_empty() { String::new() } else { format!("{text} {at}") };
     match evidence.id {
@@ -20,7 +21,12 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
         Id::NoThreadServing => "no thread has ever worked for the room".to_owned(),
         Id::ThreadServing => format!("thread {tid} works for it{}", since(" since")),
         Id::ThreadGone => format!("thread {tid}, which worked for it, ended{}", since(" at")),
-        Id::PeerStopped => format!("{who} is stopped{}", since(", seen at")),
+        Id::PeerStopped => match evidence.since.map(moment) {
+            Some(first) => {
+                format!("{who} is stopped, first seen so at {first}{}", since(", last at"))
+            }
+            None => format!("{who} is stopped{}", since(", seen at")),
+        },
         Id::PeerGone => format!("{who} has ended{}", since(" at")),
         Id::PeerRunning => format!("{who} is running{}", since(", seen at")),
         Id::PeerUnseen => format!("{who} is not on this node: its process cannot be seen"),
@@ -84,9 +90,9 @@ pub(super) fn name(peer: &PeerField) -> String {
     }
 }
 
-/// `HH:MM:SS.mmm` of an RFC 3339 time.
-pub(super) fn time_of_day(rfc3339: &str) -> String {
-    rfc3339.get(11..23).unwrap_or(rfc3339).to_owned()
+/// An RFC 3339 time in UTC, to the millisecond.
+pub(super) fn stamp(rfc3339: &str) -> String {
+    rfc3339.get(..23).map_or_else(|| rfc3339.to_owned(), |short| format!("{short}Z"))
 }
 
 /// Bytes for people.
@@ -124,7 +130,12 @@ mod tests {
         let stopped = Evidence::of(Id::PeerStopped).peer(Peer(0)).at(Nanos::from_secs(61));
         assert_eq!(
             evidence(&stopped, Some(&peer), Clock::with_offset(0)),
-            "decode-0 (pid 42) is stopped, seen at 00:01:01.000"
+            "decode-0 (pid 42) is stopped, seen at 1970-01-01T00:01:01.000Z"
+        );
+        assert_eq!(
+            evidence(&stopped.since(Nanos::from_secs(3)), Some(&peer), Clock::with_offset(0)),
+            "decode-0 (pid 42) is stopped, first seen so at 1970-01-01T00:00:03.000Z, last at \
+             1970-01-01T00:01:01.000Z"
         );
     }
 

@@ -196,6 +196,7 @@ impl Writer<'_> {
             id: evidence.id.name(),
             text: words::evidence(evidence, peer.as_ref(), self.clock),
             at: evidence.at.map(|at| self.clock.wall(at).to_string()),
+            since: evidence.since.map(|since| self.clock.wall(since).to_string()),
             amount: evidence.amount,
             code: evidence.code,
             peer,
