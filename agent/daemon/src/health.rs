@@ -1,6 +1,7 @@
 //! Whether the agent's own loop runs: written by the loop, read by whoever is asked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use inflightd_core::Nanos;
 
@@ -12,12 +13,18 @@ pub const BEAT_MAX: Nanos = Nanos::from_secs(10);
 pub struct Health {
     beat_at: AtomicU64,
     ready: AtomicBool,
+    /// What the agent does without, and why.
+    lacks: Mutex<Vec<String>>,
 }
 
 impl Health {
     /// A loop that begins at `now`.
     pub const fn new(now: Nanos) -> Self {
-        Self { beat_at: AtomicU64::new(now.0), ready: AtomicBool::new(false) }
+        Self {
+            beat_at: AtomicU64::new(now.0),
+            ready: AtomicBool::new(false),
+            lacks: Mutex::new(Vec::new()),
+        }
     }
 
     /// The loop has woken up.
@@ -34,6 +41,16 @@ impl Health {
     /// Whether [`Self::set_ready`] was called.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Relaxed)
+    }
+
+    /// What the agent does without from now on, and why. It watches all the same.
+    pub fn set_lacks(&self, lacks: Vec<String>) {
+        *self.lacks.lock().unwrap_or_else(PoisonError::into_inner) = lacks;
+    }
+
+    /// What was last said to [`Self::set_lacks`].
+    pub fn lacks(&self) -> Vec<String> {
+        self.lacks.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Time since the loop last woke up.

@@ -1,6 +1,8 @@
 //! `inflightd run`: the loop.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use inflightd_core::Nanos;
@@ -141,9 +143,10 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
     let telemetry = Telemetry::start(config)?;
     let (desk, asker) = Desk::new(Health::new(Clock::now()));
     let front = Front { scrape: telemetry.meters().scrape(), asker };
-    let http = http::start(&front, config.http, &config.state_dir, &telemetry)?;
+    let http = http::start(&front, config.http, (&config.state_dir, journal.holds()), &telemetry)?;
     let form = if args.json { Form::Json } else { Form::Text };
-    let outlet = Outlet::new(Box::new(io::stdout()))
+    let outlet = stdout()
+        .and_then(|to| Outlet::new(Box::new(to)))
         .map_err(RunError::io("starting the thread of lines"))?;
     Ok(Agent::new(Parts {
         boot,
@@ -162,6 +165,12 @@ fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {
         desk,
         http,
     }))
+}
+
+/// Standard output without the buffer of the standard library: after a failed write nobody could
+/// say what is left in that.
+fn stdout() -> io::Result<File> {
+    io::stdout().as_fd().try_clone_to_owned().map(File::from)
 }
 
 fn hits(args: &cli::Run, config: &Config) -> Result<Hits, RunError> {

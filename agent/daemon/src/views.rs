@@ -132,6 +132,8 @@ pub struct AgentView {
     pub started_at: String,
     /// Whether its first census is done.
     pub ready: bool,
+    /// What it does without, and why: it watches all the same.
+    pub lacks: Vec<String>,
     /// Every value in force and where it comes from.
     pub settings: Vec<Setting>,
     /// Where it is asked.

@@ -138,6 +138,7 @@ impl Agent {
             version: env!("CARGO_PKG_VERSION"),
             started_at: self.clock.wall(self.started_at).to_string(),
             ready: self.desk.health.is_ready(),
+            lacks: self.desk.health.lacks(),
             settings: self.settings.clone(),
             http: self.http.clone(),
             probes: ProbesView {

@@ -214,6 +214,7 @@ impl Agent {
         }
         self.pump(now)?;
         self.gaze(now);
+        self.desk.health.set_lacks(self.teller.lacks());
         self.desk.health.set_ready();
         Ok(())
     }

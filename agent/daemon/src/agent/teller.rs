@@ -32,6 +32,10 @@ pub struct Teller {
     telemetry: Telemetry,
     /// Lines that mattered and were dropped since one last went out.
     dropped: u64,
+    /// Why lines cannot be written to standard output.
+    unwritable: Option<String>,
+    /// Lines that were not written and are left for the next life to tell.
+    untold: u64,
 }
 
 /// What the journal notes once a line is written.
@@ -65,7 +69,17 @@ impl Teller {
     pub fn new(parts: TellerParts) -> Self {
         let TellerParts { form, outlet, output, journal, tap, telemetry } = parts;
         let limit = Limit::new(output);
-        Self { form, outlet, limit, journal, tap, telemetry, dropped: 0 }
+        Self {
+            form,
+            outlet,
+            limit,
+            journal,
+            tap,
+            telemetry,
+            dropped: 0,
+            unwritable: None,
+            untold: 0,
+        }
     }
 
     /// What is counted and measured.
@@ -146,9 +160,41 @@ impl Teller {
         for after in self.outlet.done()? {
             self.note(after);
         }
-        self.journal.mend(now);
+        self.count_lost();
+        if self.journal.mend(now) {
+            self.telemetry.instruments().journal_lost();
+        }
         let sums = self.limit.due(now);
         self.sum_up(&sums, Writer { names, clock }, now)
+    }
+
+    /// Counts the lines that could not be written, and says so once.
+    fn count_lost(&mut self) {
+        let lost = self.outlet.take_lost();
+        self.telemetry.instruments().lines_lost(lost.lines);
+        if let Some(error) = lost.why
+            && self.unwritable.is_none()
+        {
+            let remedy = "make room there, or send it elsewhere";
+            tracing::error!(%error, "standard output cannot be written: lines are lost and counted; {remedy}");
+            self.unwritable = Some(format!("lines on standard output: {error}: {remedy}"));
+        }
+        if self.outlet.writes() && self.unwritable.take().is_some() {
+            tracing::info!("standard output takes lines again");
+        }
+        // What matters is left for the next life to tell, as far as the journal should grow.
+        for after in lost.after {
+            self.untold += 1;
+            if self.untold > UNTOLD_MAX {
+                self.note(after);
+            }
+        }
+    }
+
+    /// What the agent does without at this moment, and why.
+    pub(super) fn lacks(&self) -> Vec<String> {
+        let journal = self.journal.problem().map(|problem| format!("the journal: {problem}"));
+        journal.into_iter().chain(self.unwritable.clone()).collect()
     }
 
     fn sum_up(
@@ -179,6 +225,7 @@ impl Teller {
         for after in done {
             self.note(after);
         }
+        self.count_lost();
         if left > 0 {
             tracing::warn!(lines = left, "nobody read standard output: the next life tells them");
         }

@@ -148,6 +148,8 @@ impl Report {
     fn ask(&mut self, state_dir: &Path) -> Option<Value> {
         let asked = ask::get(state_dir, "/agent").and_then(|agent| {
             self.agent = agent;
+            let lacks = self.agent.iter().filter_map(|agent| agent["lacks"].as_array()).flatten();
+            self.problems.extend(lacks.filter_map(|lack| lack.as_str().map(str::to_owned)));
             if self.agent.is_some() { ask::get(state_dir, "/workers") } else { Ok(None) }
         });
         asked.unwrap_or_else(|problem| {

@@ -3,10 +3,12 @@
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, UnixListener};
+
+use crate::journal::is_full;
 
 /// The socket in the state directory.
 pub const SOCKET: &str = "agent.sock";
@@ -37,6 +39,13 @@ pub enum HttpError {
     },
 }
 
+impl HttpError {
+    /// Whether there was no room for the socket: that passes.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, Self::Unix { source, .. } if is_full(source))
+    }
+}
+
 /// Listens on an address; returns it with the port that was chosen where none was given.
 pub(super) fn tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), HttpError> {
     let bind = || {
@@ -48,9 +57,29 @@ pub(super) fn tcp(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Http
     bind().map_err(|source| HttpError::Tcp { address, source })
 }
 
+/// The agent's socket.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub(super) listener: UnixListener,
+    path: PathBuf,
+    /// Device and inode: what must lie at `path` for anybody to find it.
+    id: (u64, u64),
+}
+
+impl Socket {
+    /// Whether it is still what others find.
+    pub(super) fn is_in_place(&self) -> bool {
+        id(&self.path).is_ok_and(|id| id == self.id)
+    }
+}
+
+fn id(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|there| (there.dev(), there.ino()))
+}
+
 /// Listens on the socket in the state directory, which this agent has locked: a socket that is
 /// there belongs to nobody any more.
-pub(super) fn unix(state_dir: &Path) -> Result<UnixListener, HttpError> {
+pub(super) fn unix(state_dir: &Path) -> Result<Socket, HttpError> {
     let path = state_dir.join(SOCKET);
     let bind = || {
         // Nobody may connect before the permissions are set.
@@ -60,8 +89,9 @@ pub(super) fn unix(state_dir: &Path) -> Result<UnixListener, HttpError> {
         }
         let listener = UnixListener::bind(&fresh)?;
         fs::set_permissions(&fresh, Permissions::from_mode(0o600))?;
+        let id = id(&fresh)?;
         fs::rename(&fresh, &path)?;
-        Ok(listener)
+        Ok(Socket { listener, path: path.clone(), id })
     };
     bind().map_err(|source| HttpError::Unix { path: path.clone(), source })
 }

@@ -7,12 +7,15 @@
 //! room for others: whoever opens and does not ask or read harms nobody else.
 
 pub mod client;
+mod keep;
 mod listen;
 mod routes;
 mod serve;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub use listen::{HttpError, SOCKET};
 pub use routes::TEXT_FORMAT;
@@ -32,26 +35,34 @@ pub struct Front {
     pub asker: Asker,
 }
 
-/// Listens and serves until the agent ends. Returns where.
+/// Listens and serves until the agent ends. Returns where. `holds` says at any time whether the
+/// state directory is this agent's.
 ///
 /// An address that nobody asked for may be taken: that is said, and the agent goes on.
 pub fn start(
     front: &Front,
     asked: config::Http,
-    state_dir: &Path,
+    (state_dir, holds): (&Path, Arc<AtomicBool>),
     telemetry: &Telemetry,
 ) -> Result<HttpView, HttpError> {
     let _entered = telemetry.handle().enter();
-    let socket = listen::unix(state_dir)?;
-    let root = routes::for_root(front);
-    telemetry.handle().spawn(serve::serve(socket, root, telemetry.stopped()));
+    let keeper = keep::Keeper {
+        state_dir: state_dir.to_owned(),
+        holds,
+        routes: routes::for_root(front),
+        instruments: telemetry.instruments().clone(),
+        stopped: telemetry.stopped(),
+    };
+    let socket = keeper.first()?;
+    telemetry.handle().spawn(keeper.keep(socket));
     let Some(address) = asked.listen else {
         return Ok(HttpView::default());
     };
     match listen::tcp(address) {
         Ok((listener, bound)) => {
-            let all = routes::for_all(front);
-            telemetry.handle().spawn(serve::serve(listener, all, telemetry.stopped()));
+            let (all, stopped) = (routes::for_all(front), telemetry.stopped());
+            let serve = async move { serve::serve(&listener, all, stopped).await };
+            telemetry.handle().spawn(serve);
             tracing::info!(address = %bound, "metrics and health");
             Ok(HttpView { listen: Some(bound.to_string()), problem: None })
         }

@@ -80,7 +80,9 @@ async fn healthz(State(front): State<Front>) -> Response {
 async fn readyz(State(front): State<Front>) -> Response {
     let ready = front.asker.health.is_ready();
     let why = (!ready).then_some("the first census is not done");
-    said(ready, &json!({ "ready": ready, "why": why }))
+    // An agent that lacks something watches: to take it out of service would help nobody.
+    let lacks = front.asker.health.lacks();
+    said(ready, &json!({ "ready": ready, "why": why, "lacks": lacks }))
 }
 
 async fn ask(front: &Front, ask: Ask) -> Result<Answer, Response> {

@@ -32,7 +32,7 @@ const HEADERS_MAX: usize = 64;
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Something that connections come from.
-pub(super) trait Listener: Send + 'static {
+pub(super) trait Listener: Sync {
     /// One connection.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
@@ -58,7 +58,7 @@ impl Listener for UnixListener {
 
 /// Serves until the agent ends.
 pub(super) async fn serve<L: Listener>(
-    listener: L,
+    listener: &L,
     routes: Router,
     mut stopped: watch::Receiver<bool>,
 ) {

@@ -1,7 +1,8 @@
 //! One agent per state directory.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
@@ -12,7 +13,7 @@ use super::JournalError;
 /// The lock: held as long as the value lives, and gone with the process however that ends.
 #[derive(Debug)]
 pub(super) struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -31,13 +32,28 @@ impl Lock {
             Err(Errno::WOULDBLOCK) => return Err(JournalError::Busy(holder(&mut file))),
             Err(errno) => return Err(failed("locking", errno.into())),
         }
-        // For people and for the message above; the lock itself does not rest on it.
-        file.set_len(0)
+        // For people and for the message above; the lock itself does not rest on it, and a full
+        // disk does not take it.
+        let written = file
+            .set_len(0)
             .and_then(|()| file.seek(SeekFrom::Start(0)).map(drop))
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(|source| failed("writing", source))?;
-        Ok(Self { _file: file })
+            .and_then(|()| writeln!(file, "{}", std::process::id()));
+        drop(written);
+        Ok(Self { file })
     }
+
+    /// Whether it is still what others find in `dir`.
+    pub(super) fn is_in_place(&self, dir: &Path) -> bool {
+        is_at(&self.file, &dir.join("lock"))
+    }
+}
+
+/// Whether an open file is the one that lies at `path`.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    let (Ok(open), Ok(there)) = (file.metadata(), fs::metadata(path)) else {
+        return false;
+    };
+    (open.dev(), open.ino()) == (there.dev(), there.ino())
 }
 
 fn holder(file: &mut File) -> Option<u32> {

@@ -6,6 +6,7 @@
 //! nothing that it has written, and after a crash of the machine no worker is left to speak of.
 
 mod entry;
+mod keep;
 mod lock;
 mod state;
 
@@ -13,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use inflightd_core::Nanos;
 use inflightd_core::fact::{Seq, Worker};
@@ -28,8 +31,6 @@ use crate::identity::Identity;
 
 /// A journal larger than this, and than four times what it says, is written anew.
 const LARGE: u64 = 4 << 20;
-/// So long after a failure the journal is tried again.
-const MEND_EVERY: Nanos = Nanos::from_secs(1);
 /// Longest journal that is read; the rest is given up.
 const READ_MAX: u64 = 256 << 20;
 
@@ -52,11 +53,25 @@ pub enum JournalError {
     },
 }
 
+impl JournalError {
+    /// Whether there was no room: that passes, and is no reason not to run.
+    fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+}
+
+/// Whether a file system had no room for something.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
 /// The journal of this life, and what earlier ones have left.
 #[derive(Debug)]
 pub struct Journal {
+    dir: PathBuf,
     path: PathBuf,
-    file: File,
+    /// `None` until it could be made.
+    file: Option<File>,
     size: u64,
     compact_size: u64,
     state: State,
@@ -66,38 +81,52 @@ pub struct Journal {
     inherited: BTreeSet<Act>,
     /// When writing last failed; until it works again the file lacks what `state` has.
     failed_at: Option<Nanos>,
-    _lock: Lock,
+    /// Why, once that was said.
+    problem: Option<String>,
+    /// When it was last looked whether the files are still there.
+    looked_at: Nanos,
+    lock: Option<Lock>,
+    holds: Arc<AtomicBool>,
 }
 
 impl Journal {
-    /// Opens the journal in `dir`, which is made where it does not exist.
+    /// Opens the journal in `dir`, which is made where it does not exist. On a full disk it is kept
+    /// in memory, and [`Self::mend`] makes it once there is room.
     pub fn open(dir: &Path, boot: &str) -> Result<Self, JournalError> {
-        let failed =
-            |doing, path: &Path, source| JournalError::Io { doing, path: path.to_owned(), source };
-        fs::create_dir_all(dir).map_err(|source| failed("making", dir, source))?;
-        let lock = Lock::take(dir)?;
+        let lock = match lock_in(dir) {
+            Ok(lock) => Some(lock),
+            Err(error) if error.is_full() => None,
+            Err(error) => return Err(error),
+        };
         let path = dir.join("journal");
         let text = read(&path).map_err(|source| failed("reading", &path, source))?;
         let (state, damaged) = State::read(&text, boot);
         if damaged > 0 {
             tracing::warn!(lines = damaged, "skipped damaged lines of the journal");
         }
-        let (file, size) =
-            write_anew(&path, &state).map_err(|source| failed("writing", &path, source))?;
         let inherited = state.pending.clone();
         let next = state.workers.keys().next_back().map_or(0, |last| last + 1);
-        Ok(Self {
+        let mut journal = Self {
+            dir: dir.to_owned(),
             path,
-            file,
-            size,
-            compact_size: size,
+            file: None,
+            size: 0,
+            compact_size: 0,
             state,
             numbers: BTreeMap::new(),
             next,
             inherited,
             failed_at: None,
-            _lock: lock,
-        })
+            problem: None,
+            looked_at: Nanos::ZERO,
+            lock,
+            holds: Arc::default(),
+        };
+        match journal.make() {
+            Err(error) if error.is_full() => journal.has_failed(&error, Clock::now()),
+            made => made?,
+        }
+        Ok(journal)
     }
 
     /// Workers of earlier lives that this one has not met yet.
@@ -197,17 +226,16 @@ impl Journal {
         if self.failed_at.is_none()
             && let Err(error) = self.append(entry)
         {
-            let path = self.path.display();
-            tracing::error!(%path, %error, "writing the journal; it is tried again and again");
             // Half a line would spoil the next one.
-            drop(self.file.set_len(self.size));
-            self.failed_at = Some(Clock::now());
+            drop(self.file.as_ref().map(|file| file.set_len(self.size)));
+            self.has_failed(&failed("writing", &self.path, error), Clock::now());
         }
     }
 
     fn append(&mut self, entry: &Entry) -> io::Result<()> {
         let line = entry::write(entry)?;
-        self.file.write_all(line.as_bytes())?;
+        let file = self.file.as_mut().ok_or(io::ErrorKind::NotFound)?;
+        file.write_all(line.as_bytes())?;
         self.size += line.len() as u64;
         if self.size > LARGE && self.size > 4 * self.compact_size {
             self.write_anew()?;
@@ -215,22 +243,21 @@ impl Journal {
         Ok(())
     }
 
-    /// Tries again to write what could not be written, about once a second. Call it often.
-    pub fn mend(&mut self, now: Nanos) {
-        if self.failed_at.is_some_and(|at| now.since(at) >= MEND_EVERY) {
-            let written = self.write_anew();
-            self.failed_at = written.is_err().then_some(now);
-            if written.is_ok() {
-                tracing::info!(path = %self.path.display(), "the journal is whole again");
-            }
-        }
-    }
-
     fn write_anew(&mut self) -> io::Result<()> {
-        (self.file, self.size) = write_anew(&self.path, &self.state)?;
-        self.compact_size = self.size;
+        let (file, size) = write_anew(&self.path, &self.state)?;
+        (self.file, self.size, self.compact_size) = (Some(file), size, size);
         Ok(())
     }
+}
+
+fn failed(doing: &'static str, path: &Path, source: io::Error) -> JournalError {
+    JournalError::Io { doing, path: path.to_owned(), source }
+}
+
+/// Takes the lock of a directory, which is made where it does not exist.
+fn lock_in(dir: &Path) -> Result<Lock, JournalError> {
+    fs::create_dir_all(dir).map_err(|source| failed("making", dir, source))?;
+    Lock::take(dir)
 }
 
 /// A line that is being written.

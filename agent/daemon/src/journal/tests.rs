@@ -4,6 +4,7 @@ use inflightd_core::fact::{Peer, Room};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Coverage, Finding, Nanos};
 
+use super::keep::MEND_EVERY;
 use super::*;
 use crate::worker::Removals;
 
@@ -194,7 +195,7 @@ fn what_a_full_disk_did_not_take_is_written_once_there_is_room_again() {
     journal.appended(&appended(1));
     journal.appended(&appended(2));
     // Every write fails as on a full disk, and a new file cannot be made either.
-    journal.file = OpenOptions::new().append(true).open("/dev/full").unwrap();
+    journal.file = Some(OpenOptions::new().append(true).open("/dev/full").unwrap());
     let new = dir.path().join("journal.new");
     fs::create_dir(&new).unwrap();
     let telling = journal.verdict(&verdict(1)).unwrap();
@@ -218,4 +219,52 @@ fn what_a_full_disk_did_not_take_is_written_once_there_is_room_again() {
     assert_eq!(known.standing.keys().copied().collect::<Vec<_>>(), [Seq(1)]);
     journal.meet(Worker(0), &known);
     assert!(journal.verdict(&verdict(2)).unwrap().maybe_repeated);
+}
+
+#[test]
+fn what_was_removed_under_a_living_agent_is_made_again_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let mut journal = Journal::open(&state, BOOT).unwrap();
+    journal.meet(Worker(0), &past());
+    let mut now = Nanos::from_secs(1000);
+    let mut look = |journal: &mut Journal| {
+        now = now.plus(Nanos::from_secs(1));
+        journal.mend(now)
+    };
+    assert!(!look(&mut journal));
+    for (seq, gone) in [(1, "journal"), (2, "lock"), (3, "")] {
+        journal.appended(&appended(seq));
+        if gone.is_empty() {
+            fs::remove_dir_all(&state).unwrap();
+        } else {
+            fs::remove_file(state.join(gone)).unwrap();
+        }
+        assert!(look(&mut journal), "{gone} is missed");
+        assert!(!look(&mut journal), "{gone} is there again");
+        assert_eq!(journal.problem(), None);
+        let second = Journal::open(&state, BOOT).unwrap_err();
+        assert!(matches!(second, JournalError::Busy(_)), "{second}");
+    }
+    journal.appended(&appended(4));
+    drop(journal);
+    let known = Journal::open(&state, BOOT).unwrap().past(&past().identity).unwrap();
+    assert_eq!(known.open.len(), 4);
+}
+
+#[test]
+fn a_directory_that_another_agent_has_taken_is_left_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let mut journal = Journal::open(&state, BOOT).unwrap();
+    let holds = journal.holds();
+    fs::remove_dir_all(&state).unwrap();
+    let other = Journal::open(&state, BOOT).unwrap();
+    assert!(journal.mend(Nanos::from_secs(1000)));
+    assert!(journal.problem().unwrap().contains("another agent"), "{:?}", journal.problem());
+    assert!(!holds.load(std::sync::atomic::Ordering::Relaxed));
+    drop(other);
+    journal.mend(Nanos::from_secs(1002));
+    assert_eq!(journal.problem(), None);
+    assert!(holds.load(std::sync::atomic::Ordering::Relaxed));
 }

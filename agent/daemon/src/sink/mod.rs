@@ -4,6 +4,7 @@ mod alert;
 mod line;
 mod next;
 mod outlet;
+mod pen;
 mod room;
 mod text;
 mod words;
@@ -14,7 +15,7 @@ use std::io::{self, Write};
 pub use line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
 };
-pub use outlet::{Outlet, Sent, Weight};
+pub use outlet::{Lost, Outlet, Sent, Weight};
 pub use room::RoomId;
 pub(crate) use words::counted;
 pub use words::{size, span};

@@ -15,6 +15,7 @@ use std::thread;
 use inflightd_core::Nanos;
 use inflightd_core::fact::Worker;
 
+use super::pen::Pen;
 use crate::clock::Clock;
 
 /// Most bytes that wait before lines about healthy rooms are dropped.
@@ -25,6 +26,9 @@ const BYTES_MAX: usize = 16 << 20;
 const PATIENCE: Nanos = Nanos::from_millis(250);
 /// So long the agent's end waits for a reader that stands still.
 const END_PATIENCE: Nanos = Nanos::from_secs(2);
+
+/// What an item counts for besides its text.
+const EMPTY_BYTES: usize = 64;
 
 /// How much a line matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +59,30 @@ struct Item<T> {
 impl<T> Item<T> {
     /// What it counts for, roughly: those without a line take memory too.
     const fn bytes(&self) -> usize {
-        self.text.len() + 64
+        self.text.len() + EMPTY_BYTES
     }
 }
 
-/// What the thread has done: an item without its text, and the bytes that it counted for.
-type Done<T> = io::Result<(usize, Item<T>)>;
+/// What the thread has done: an item without its text, the bytes that it counted for, and why its
+/// line could not be written. An error means that nobody reads any more.
+type Done<T> = io::Result<(usize, Item<T>, io::Result<()>)>;
+
+/// Lines that could not be written.
+#[derive(Debug)]
+pub struct Lost<T> {
+    /// How many.
+    pub lines: u64,
+    /// What was to be done after those that mattered.
+    pub after: Vec<T>,
+    /// Why, for the last of them.
+    pub why: Option<io::Error>,
+}
+
+impl<T> Default for Lost<T> {
+    fn default() -> Self {
+        Self { lines: 0, after: Vec::new(), why: None }
+    }
+}
 
 /// Writes lines in a thread of its own. `T` comes back once its line is written.
 #[derive(Debug)]
@@ -76,6 +98,10 @@ pub struct Outlet<T> {
     moved_at: Nanos,
     /// Came back and was not asked for yet.
     back: Vec<T>,
+    /// Could not be written and was not asked for yet.
+    lost: Lost<T>,
+    /// Whether the last line could be written.
+    writes: bool,
 }
 
 impl<T: Send + 'static> Outlet<T> {
@@ -94,6 +120,8 @@ impl<T: Send + 'static> Outlet<T> {
             healthy: BTreeMap::new(),
             moved_at: Clock::now(),
             back: Vec::new(),
+            lost: Lost::default(),
+            writes: true,
         })
     }
 
@@ -156,6 +184,16 @@ impl<T: Send + 'static> Outlet<T> {
         Ok(std::mem::take(&mut self.back))
     }
 
+    /// What could not be written since this was last asked.
+    pub fn take_lost(&mut self) -> Lost<T> {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Whether the last line could be written.
+    pub const fn writes(&self) -> bool {
+        self.writes
+    }
+
     fn hear(&mut self) -> io::Result<()> {
         while let Ok(done) = self.done.try_recv() {
             self.take(done)?;
@@ -164,7 +202,8 @@ impl<T: Send + 'static> Outlet<T> {
     }
 
     fn take(&mut self, done: Done<T>) -> io::Result<()> {
-        let (bytes, item) = done?;
+        let (bytes, item, written) = done?;
+        let has_line = bytes > EMPTY_BYTES;
         self.waiting -= 1;
         self.waiting_bytes -= bytes;
         if let Some(worker) = item.of {
@@ -174,7 +213,19 @@ impl<T: Send + 'static> Outlet<T> {
             }
         }
         self.moved_at = Clock::now();
-        self.back.extend(item.after);
+        if has_line {
+            self.writes = written.is_ok();
+        }
+        match written {
+            Err(error) => {
+                self.lost.lines += 1;
+                self.lost.why = Some(error);
+                // That a healthy room's line is missing is for no later life to mend.
+                let after = if item.of.is_some() { &mut self.back } else { &mut self.lost.after };
+                after.extend(item.after);
+            }
+            Ok(()) => self.back.extend(item.after),
+        }
         Ok(())
     }
 
@@ -203,136 +254,25 @@ impl<T: Send + 'static> Outlet<T> {
     }
 }
 
-fn write_all<T>(mut to: Box<dyn Write + Send>, items: &Receiver<Item<T>>, tell: &Sender<Done<T>>) {
+fn write_all<T>(to: Box<dyn Write + Send>, items: &Receiver<Item<T>>, tell: &Sender<Done<T>>) {
+    let mut pen = Pen::new(to);
     for mut item in items {
         let bytes = item.bytes();
         let text = std::mem::take(&mut item.text);
-        // Whole, in one call, and at once: a stalled room must show while it stalls.
-        let written = if text.is_empty() {
-            Ok(())
-        } else {
-            to.write_all(text.as_bytes()).and_then(|()| to.flush())
+        let written = if text.is_empty() { Ok(()) } else { pen.write(&text) };
+        let done = match written {
+            // Nobody reads any more: that is how a pipeline ends. Anything else may pass.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(error),
+            written => Ok((bytes, item, written)),
         };
-        let failed = written.is_err();
+        let is_over = done.is_err();
         // The agent that does not listen any more has ended.
-        if tell.send(written.map(|()| (bytes, item))).is_err() || failed {
+        if tell.send(done).is_err() || is_over {
             return;
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc::{SyncSender, sync_channel};
-    use std::time::Duration;
-
-    use super::*;
-
-    /// A reader that takes a line each time that it is told to, and keeps nothing.
-    struct Slow(Receiver<()>, Sender<Vec<u8>>);
-
-    impl Write for Slow {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.recv().map_err(|_gone| io::ErrorKind::BrokenPipe)?;
-            self.1.send(bytes.to_vec()).map_err(|_gone| io::ErrorKind::BrokenPipe)?;
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    fn slow() -> (Outlet<u64>, SyncSender<()>, Receiver<Vec<u8>>) {
-        let (go, told) = sync_channel(1 << 20);
-        let (written, lines) = channel();
-        (Outlet::new(Box::new(Slow(told, written))).unwrap(), go, lines)
-    }
-
-    const HEALTHY: Weight = Weight::Healthy(Worker(0));
-
-    /// Bytes of a long line.
-    const LONG: usize = 1 << 16;
-
-    fn line(bytes: usize) -> String {
-        "x".repeat(bytes - 1) + "\n"
-    }
-
-    #[test]
-    fn what_is_to_be_done_after_a_line_comes_back_when_it_is_written_in_order() {
-        let (mut outlet, go, lines) = slow();
-        assert_eq!(outlet.send(line(10), Weight::Heavy, Some(1)).unwrap(), Sent::Goes);
-        outlet.then(2);
-        assert_eq!(outlet.send(line(20), HEALTHY, Some(3)).unwrap(), Sent::Goes);
-        assert_eq!(outlet.done().unwrap(), Vec::<u64>::new());
-        go.send(()).unwrap();
-        go.send(()).unwrap();
-        let (back, left) = outlet.finish().unwrap();
-        assert_eq!((back, left), (vec![1, 2, 3], 0));
-        assert_eq!(lines.iter().map(|line| line.len()).collect::<Vec<_>>(), [10, 20]);
-    }
-
-    #[test]
-    fn a_reader_that_stands_still_costs_healthy_lines_first_and_no_time() {
-        let (mut outlet, go, lines) = slow();
-        let began = Clock::now();
-        let fits = |outlet: &mut Outlet<u64>, weight| {
-            let goes = |n: &u64| outlet.send(line(LONG), weight, Some(*n)).unwrap() == Sent::Goes;
-            (0..1 << 20).take_while(goes).count()
-        };
-        let healthy = fits(&mut outlet, HEALTHY);
-        assert!((10..=HEALTHY_BYTES_MAX / LONG).contains(&healthy), "{healthy}");
-        // Half of it is left to others, half of the rest to those after them.
-        assert!(healthy <= HEALTHY_BYTES_MAX / LONG / 2, "{healthy}");
-        let second = fits(&mut outlet, Weight::Healthy(Worker(1)));
-        let third = fits(&mut outlet, Weight::Healthy(Worker(2)));
-        assert!(second >= healthy / 3 && third >= healthy / 6, "{healthy} {second} {third}");
-        let healthy = healthy + second + third;
-        let heavy = fits(&mut outlet, Weight::Heavy);
-        assert!((100..=BYTES_MAX / LONG).contains(&(healthy + heavy)), "{heavy}");
-        // The patience is spent once, not for each line.
-        for _ in 0..1000 {
-            let sent = outlet.send(line(LONG), Weight::Heavy, Some(7)).unwrap();
-            assert_eq!(sent, Sent::Dropped(Some(7)));
-        }
-        assert!(Clock::now().since(began) < PATIENCE.plus(Nanos::from_secs(20)));
-        // Once it reads again, lines go out again.
-        for _ in 0..=healthy + heavy {
-            go.send(()).unwrap();
-        }
-        lines.recv().unwrap();
-        assert_eq!(outlet.send(line(LONG), Weight::Heavy, Some(8)).unwrap(), Sent::Goes);
-        let (back, left) = outlet.finish().unwrap();
-        assert_eq!((back.len(), left), (healthy + heavy + 1, 0));
-    }
-
-    #[test]
-    fn a_reader_that_never_reads_does_not_keep_the_agent_from_ending() {
-        let (mut outlet, _go, _lines) = slow();
-        outlet.send(line(10), Weight::Heavy, Some(1)).unwrap();
-        assert_eq!(outlet.finish().unwrap(), (Vec::new(), 1));
-    }
-
-    #[test]
-    fn a_reader_that_has_gone_is_an_error() {
-        let (mut outlet, go, lines) = slow();
-        drop(lines);
-        go.send(()).unwrap();
-        outlet.send(line(10), Weight::Heavy, Some(1)).unwrap();
-        assert_eq!(outlet.finish().unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-    }
-
-    #[test]
-    fn a_line_larger_than_the_bound_goes_out_alone() {
-        let (mut outlet, go, lines) = slow();
-        go.send(()).unwrap();
-        assert_eq!(outlet.send(line(BYTES_MAX + 1), HEALTHY, None).unwrap(), Sent::Goes);
-        assert_eq!(outlet.finish().unwrap().1, 0);
-        assert_eq!(lines.recv().unwrap().len(), BYTES_MAX + 1);
-    }
-
-    #[test]
-    fn patience_is_shorter_than_what_the_health_of_the_loop_allows() {
-        assert!(PATIENCE.duration() < Duration::from_secs(1));
-    }
-}
+#[path = "outlet_tests.rs"]
+mod tests;

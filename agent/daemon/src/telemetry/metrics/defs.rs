@@ -211,6 +211,20 @@ pub(super) const SUPPRESSED: Def = def(
     FEW,
     "Lines about healthy rooms that the output limit held back.",
 );
+pub(super) const LINES_LOST: Def = def(
+    "inflightd_lines_lost_total",
+    Counter,
+    "{line}",
+    FEW,
+    "Lines that could not be written to standard output, such as on a full disk.",
+);
+pub(super) const STATE_LOST: Def = def(
+    "inflightd_state_lost_total",
+    Counter,
+    "{file}",
+    FEW,
+    "Times that a file in the state directory was removed under the agent and made again, by what.",
+);
 
 pub(super) const LOG_DROPPED: Def = def(
     "inflightd_log_lines_dropped_total",
@@ -250,7 +264,7 @@ pub(super) const START: Def = def(
 );
 
 /// Every definition.
-pub(super) const ALL: [Def; 33] = [
+pub(super) const ALL: [Def; 35] = [
     ROOMS_OPEN,
     ROOMS_SUSPECT,
     ROOMS_STALLED,
@@ -277,6 +291,8 @@ pub(super) const ALL: [Def; 33] = [
     FAILURES,
     RELOADS,
     SUPPRESSED,
+    LINES_LOST,
+    STATE_LOST,
     LOG_DROPPED,
     DWELL,
     LAG,

@@ -232,6 +232,21 @@ impl Instruments {
         self.state.own.suppressed.add(lines);
     }
 
+    /// So many more lines could not be written.
+    pub fn lines_lost(&self, lines: u64) {
+        self.state.own.lines_lost.add(lines);
+    }
+
+    /// The journal was removed under the agent.
+    pub fn journal_lost(&self) {
+        self.state.own.journals_lost.add(1);
+    }
+
+    /// The agent's socket was removed under it.
+    pub fn socket_lost(&self) {
+        self.state.own.sockets_lost.add(1);
+    }
+
     /// The configuration was read again, well or not.
     pub fn reloaded(&self, ok: bool) {
         let [good, bad] = &self.state.own.reloads;

@@ -202,6 +202,13 @@ fn own_counters(meter: &Meter, state: &Arc<State>) {
     whole(meter, defs::SUPPRESSED, state, |state, seen| {
         seen.observe(state.own.suppressed.get(), &[]);
     });
+    whole(meter, defs::LINES_LOST, state, |state, seen| {
+        seen.observe(state.own.lines_lost.get(), &[]);
+    });
+    whole(meter, defs::STATE_LOST, state, |state, seen| {
+        seen.observe(state.own.journals_lost.get(), &[KeyValue::new("what", "journal")]);
+        seen.observe(state.own.sockets_lost.get(), &[KeyValue::new("what", "socket")]);
+    });
     whole(meter, defs::LOG_DROPPED, state, |_, seen| seen.observe(crate::log::dropped(), &[]));
     whole(meter, defs::MISHAPS, state, |state, seen| {
         for (kind, count) in state.own.mishaps() {
