@@ -202,8 +202,8 @@ async fn serve(
             }
             None => {}
         }
-        if let Some(good) = reload.done(args, config) {
-            agent.reloaded(good.then_some(&*config));
+        if let Some(done) = reload.done(args, config) {
+            agent.reloaded(done.map(|export| (&*config, export)));
         }
         if now.since(at) >= OVERSLEPT {
             agent.catch_up(now)?;

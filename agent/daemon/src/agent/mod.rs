@@ -41,6 +41,7 @@ use crate::glance::Glances;
 use crate::hits::{Hits, Seen};
 use crate::names::Names;
 use crate::proc::Maps;
+use crate::reload::NewExport;
 use crate::replay::said;
 use crate::sink::Writer;
 use crate::views::HttpView;
@@ -225,13 +226,14 @@ impl Agent {
         self.pump(now)
     }
 
-    /// The configuration was read again: another one is in force, or an error kept the old one.
-    pub fn reloaded(&mut self, new: Option<&Config>) {
+    /// The configuration was read again: another one is in force, with what its export needs, or
+    /// an error kept the old one.
+    pub fn reloaded(&mut self, new: Option<(&Config, NewExport)>) {
         self.teller.instruments().reloaded(new.is_some());
-        if let Some(config) = new {
+        if let Some((config, export)) = new {
             self.settings.clone_from(&config.settings);
             self.ledger.set_policy(config.policy);
-            self.teller.reconfigure(config);
+            self.teller.reconfigure(config, export);
         }
     }
 

@@ -13,10 +13,11 @@ use crate::config::{self, Config};
 use crate::identity::Identity;
 use crate::journal::{Gone, Journal, Past, Telling};
 use crate::names::Names;
+use crate::reload::NewExport;
 use crate::sink::{Form, Line, Outlet, Sent, Weight, Writer};
 use crate::tap::Tap;
 use crate::telemetry::metrics::Instruments;
-use crate::telemetry::{Telemetry, Told};
+use crate::telemetry::{Telemetry, TelemetryError, Told};
 
 /// Most dropped lines that are left for the next life to tell.
 const UNTOLD_MAX: u64 = 10_000;
@@ -249,10 +250,11 @@ impl Teller {
     }
 
     /// Another configuration is in force.
-    pub(super) fn reconfigure(&mut self, config: &Config) {
+    pub(super) fn reconfigure(&mut self, config: &Config, export: NewExport) {
         self.limit.set(config.output);
         self.on_tap(|tap| tap.policy(&config.policy));
-        if let Err(error) = self.telemetry.reload(config) {
+        let taken = export.map_err(TelemetryError::from);
+        if let Err(error) = taken.and_then(|export| self.telemetry.reload(&export)) {
             tracing::error!("OTLP export goes on by the old settings: {}", chain(&error));
         }
     }

@@ -7,6 +7,23 @@ use super::small::read_small;
 /// Most bytes of a file of headers.
 const BYTES_MAX: usize = 64 * 1024;
 
+/// What gRPC and HTTP say themselves: a second one breaks each request, or names another host.
+const OF_THE_PROTOCOL: [&str; 13] = [
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "user-agent",
+];
+
 /// Reads headers, one `name: value` a line; empty lines and lines that begin with `#` are skipped.
 /// The error names the line and the remedy, and no value: those are secrets.
 pub fn read_headers(path: &Path) -> Result<Vec<(String, String)>, String> {
@@ -17,9 +34,20 @@ pub fn read_headers(path: &Path) -> Result<Vec<(String, String)>, String> {
     lines
         .filter(|(line, _)| !line.is_empty() && !line.starts_with('#'))
         .map(|(line, number)| {
-            header(line).ok_or_else(|| format!("line {number} is no header: write `name: value`"))
+            let (name, value) = header(line)
+                .ok_or_else(|| format!("line {number} is no header: write `name: value`"))?;
+            if is_of_the_protocol(&name) {
+                return Err(format!(
+                    "line {number}: `{name}` is set by the protocol itself: leave it out"
+                ));
+            }
+            Ok((name, value))
         })
         .collect()
+}
+
+fn is_of_the_protocol(name: &str) -> bool {
+    OF_THE_PROTOCOL.contains(&name) || name.starts_with("grpc-")
 }
 
 fn header(line: &str) -> Option<(String, String)> {
@@ -57,5 +85,15 @@ mod tests {
         }
         let error = read_headers(Path::new("/nonexistent")).unwrap_err();
         assert!(error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn what_the_protocol_sets_itself_is_refused_by_name() {
+        for name in ["Host", "te", "Content-Length", "connection", "content-type", "grpc-timeout"] {
+            let error = read(&format!("a: b\n\n{name}: secret\n")).unwrap_err();
+            let lower = name.to_ascii_lowercase();
+            let wanted = format!("line 3: `{lower}` is set by the protocol itself: leave it out");
+            assert_eq!(error, wanted);
+        }
     }
 }

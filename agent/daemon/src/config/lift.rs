@@ -31,9 +31,7 @@ pub(super) fn lift(mut draft: Draft, warnings: Vec<String>) -> Result<Config, Co
     let policy = deadlines(&mut draft, &mut file);
     let listen = listen(&mut draft, &file.http);
     let otlp = file.otlp.as_ref().and_then(|otlp| export(&mut draft, otlp));
-    if file.state_dir.as_os_str().is_empty() {
-        draft.wrong("state_dir", Some("empty".to_owned()), "give a directory".to_owned());
-    }
+    state_dir(&mut draft, &file.state_dir);
     if !draft.problems.is_empty() {
         draft.problems.sort_by_key(rank);
         return Err(ConfigError::new(draft.problems, draft.more));
@@ -52,6 +50,17 @@ pub(super) fn lift(mut draft: Draft, warnings: Vec<String>) -> Result<Config, Co
         warnings,
         state_dir: file.state_dir,
     })
+}
+
+/// Whoever asks the agent looks for its socket from another directory than the agent runs in.
+fn state_dir(draft: &mut Draft, path: &Path) {
+    if path.as_os_str().is_empty() {
+        draft.wrong("state_dir", Some("empty".to_owned()), "give a directory".to_owned());
+    } else if path.is_relative() {
+        let text = "it must not depend on where the agent is started: give it from the root, such \
+                    as `/run/inflightd`";
+        draft.wrong("state_dir", Some(format!("`{}`", path.display())), text.to_owned());
+    }
 }
 
 /// In the order of the file, then environment and flags.

@@ -213,7 +213,11 @@ fn take_standard(draft: &mut Draft, environment: &Environment) {
 }
 
 fn take_flags(draft: &mut Draft, given: &cli::Flags) {
-    let state_dir = given.state_dir.as_ref().map(|path| path.to_string_lossy().into_owned());
+    // On a command line a path begins where the shell is.
+    let state_dir = given.state_dir.as_ref().map(|path| {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        path.to_string_lossy().into_owned()
+    });
     let flags = [
         ("--suspect", "deadlines.suspect", &given.suspect),
         ("--stall", "deadlines.stall", &given.stall),

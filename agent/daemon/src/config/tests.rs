@@ -143,6 +143,7 @@ fn every_bad_value_names_place_key_and_remedy() {
         ),
         ("probes = 1", "`probes` is 1: write true or false"),
         ("state_dir = ''", "give a directory"),
+        ("state_dir = 'run/x'", "`state_dir` is `run/x`: it must not depend on where"),
         ("output.lines = 'verdict'", "did you mean `verdicts`? write `all`, `verdicts` or `none`"),
         (
             "output.healthy_rate = 1.5",
@@ -356,4 +357,14 @@ fn what_cannot_change_live_stays_and_is_named() {
     assert_eq!(config.setting("probes").unwrap().value, true);
     assert_eq!(config.setting("deadlines.stall").unwrap().value, 4.0);
     assert!(config.take_over(lift("deadlines.stall = 5").unwrap()).is_empty());
+}
+
+#[test]
+fn a_state_directory_is_given_from_the_root_but_on_a_command_line() {
+    let none = Flags::default();
+    let message = assemble("", &[("INFLIGHTD_STATE_DIR", "./x")], &none).unwrap_err();
+    assert!(message.contains("INFLIGHTD_STATE_DIR") && message.contains("`/run/inflightd`"));
+    let flags = Flags { state_dir: Some("x".into()), ..none };
+    let config = assemble("", &[], &flags).unwrap();
+    assert_eq!(config.state_dir, std::env::current_dir().unwrap().join("x"));
 }

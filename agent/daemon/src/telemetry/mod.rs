@@ -21,7 +21,7 @@ use crate::config::Config;
 use crate::names::Names;
 use crate::sink::Line;
 use metrics::{Instruments, Meters};
-use otlp::{Ground, Otlp, OtlpError};
+use otlp::{Ground, Ingredients, Otlp, OtlpError};
 
 /// How long the end waits for what is still to be exported.
 const FLUSH: Duration = Duration::from_millis(1500);
@@ -53,6 +53,17 @@ pub struct Told<'a> {
     pub names: &'a Names,
     /// Monotonic to wall time.
     pub clock: Clock,
+}
+
+/// What an export needs, its files of headers and certificates read; nothing where it is off.
+#[derive(Debug)]
+pub struct Export(Option<Ingredients>);
+
+impl Export {
+    /// Reads the files. Not on the loop: their file systems may be slow.
+    pub fn read(config: &Config) -> Result<Self, OtlpError> {
+        config.otlp.as_ref().map(Ingredients::read).transpose().map(Self)
+    }
 }
 
 /// The telemetry thread and what the loop gives it.
@@ -97,15 +108,15 @@ impl Telemetry {
         let (instruments, exported) = (meters.instruments.clone(), meters.exported());
         let ground = Ground { handle: handle.clone(), instruments, exported, busy };
         let mut telemetry = Self { meters, otlp: None, ground: Some(ground), handle, stop, ended };
-        telemetry.reload(config)?;
+        telemetry.reload(&Export::read(config)?)?;
         Ok(telemetry)
     }
 
-    /// Exports by another configuration from now on: files of headers and certificates are read
-    /// again. What waits for the old exporter is still tried once. On an error the old one stays.
-    pub fn reload(&mut self, config: &Config) -> Result<(), TelemetryError> {
-        if let (Some(config), Some(ground)) = (&config.otlp, &self.ground) {
-            self.otlp = Some(Otlp::start(config, ground)?);
+    /// Exports otherwise from now on; no file is read. What waits for the old exporter is still
+    /// tried once. On an error the old one stays.
+    pub fn reload(&mut self, export: &Export) -> Result<(), TelemetryError> {
+        if let (Some(ingredients), Some(ground)) = (&export.0, &self.ground) {
+            self.otlp = Some(Otlp::start(ingredients, ground)?);
         } else {
             self.otlp = None;
         }

@@ -38,8 +38,8 @@ impl OtlpError {
 }
 
 /// What every signal's exporter is made with, read from the files that the settings name.
-pub(super) struct Ingredients<'a> {
-    config: &'a Otlp,
+pub struct Ingredients {
+    pub(super) config: Otlp,
     headers: Vec<(String, String)>,
     /// For `https` only.
     tls: Option<Tls>,
@@ -47,14 +47,21 @@ pub(super) struct Ingredients<'a> {
     pub(super) why: Why,
 }
 
+impl std::fmt::Debug for Ingredients {
+    /// Without headers and key: those are secrets.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ingredients").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
 struct Tls {
     roots: Vec<u8>,
     identity: Option<(Vec<u8>, Vec<u8>)>,
 }
 
-impl<'a> Ingredients<'a> {
-    /// Reads the files.
-    pub(super) fn read(config: &'a Otlp) -> Result<Self, OtlpError> {
+impl Ingredients {
+    /// Reads the files, which may take as long as their file systems like: never on the loop.
+    pub fn read(config: &Otlp) -> Result<Self, OtlpError> {
         // The HTTP client wants this choice to be made, for plain HTTP too; a second one changes
         // nothing.
         drop(rustls::crypto::ring::default_provider().install_default());
@@ -68,7 +75,7 @@ impl<'a> Ingredients<'a> {
             "https" => Some(Tls::read(config)?),
             _ => None,
         };
-        Ok(Self { config, headers, tls, why: Why::default() })
+        Ok(Self { config: config.clone(), headers, tls, why: Why::default() })
     }
 
     /// The exporter of spans.

@@ -21,13 +21,11 @@ use opentelemetry_sdk::logs::SdkLogRecord;
 use opentelemetry_sdk::trace::SpanData;
 use tokio::sync::{mpsc, watch};
 
-pub use connect::OtlpError;
+pub use connect::{Ingredients, OtlpError};
 pub use resource::resource;
 
 use super::Told;
 use super::metrics::{Exported, Instruments, Signal};
-use crate::config;
-use connect::Ingredients;
 use pump::{Link, Records};
 use record::Recorder;
 use span::Place;
@@ -61,8 +59,8 @@ pub(super) struct Otlp {
 
 impl Otlp {
     /// Sets up what the settings ask for. Nothing is sent yet, so a collector need not be there.
-    pub(super) fn start(config: &config::Otlp, ground: &Ground) -> Result<Self, OtlpError> {
-        let ingredients = Ingredients::read(config)?;
+    pub(super) fn start(ingredients: &Ingredients, ground: &Ground) -> Result<Self, OtlpError> {
+        let config = &ingredients.config;
         // The exporters put tasks of their own on the runtime.
         let _entered = ground.handle.enter();
         let spans = config.traces.then(|| ingredients.spans()).transpose()?;
