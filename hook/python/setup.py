@@ -12,6 +12,7 @@ from setuptools.dist import Distribution
 
 HERE = Path(__file__).resolve().parent
 PACKAGED = HERE / "src" / "inflightd_hook" / "libinflight.so"
+START = HERE / "src" / "inflightd_hook.pth"
 WORKSPACE = HERE.parent.parent
 
 
@@ -36,6 +37,8 @@ def library():
 
 
 class BuildPy(build_py):
+    """Ships the library, and the line that every Python process runs at its start."""
+
     def run(self):
         made = library()
         if made != PACKAGED:
@@ -44,6 +47,8 @@ class BuildPy(build_py):
             shutil.copy(made, fresh)
             os.replace(fresh, PACKAGED)
         super().run()
+        # Beside the packages, where `site` looks for it.
+        self.copy_file(str(START), os.path.join(self.build_lib, START.name))
 
 
 class BinaryDistribution(Distribution):

@@ -97,7 +97,9 @@ fn models(step: Step<'_>) -> Result<Tally> {
 
 fn hook(step: Step<'_>) -> Result<Tally> {
     let tests = "hook/python/tests";
-    counted(step, &mut python(&["-m", "unittest", "discover", "-v", "-s", tests]))
+    let (variable, wheels) = setup::sglang_wheels();
+    let mut unittest = python(&["-m", "unittest", "discover", "-v", "-s", tests]);
+    counted(step, unittest.env(variable, wheels))
 }
 
 /// A failed run still has its counts in its closing lines; a run without any has failed.

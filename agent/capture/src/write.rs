@@ -9,12 +9,14 @@ use inflightd_core::{Event, Fact, Nanos};
 use crate::Input;
 
 /// The word for a phase.
-pub(crate) const PHASES: [(Phase, &str); 5] = [
+pub(crate) const PHASES: [(Phase, &str); 7] = [
     (Phase::None, "none"),
     (Phase::Parked, "parked"),
     (Phase::PeersReady, "peers_ready"),
     (Phase::Transferring, "transferring"),
     (Phase::Failed, "failed"),
+    (Phase::Exempt, "exempt"),
+    (Phase::DoneHere, "done_here"),
 ];
 
 /// The word for an outcome.

@@ -79,6 +79,9 @@ words! {
         LastThreadGone = 33, "last_thread_gone";
         /// The engine says that `amount` rooms are in flight, the same number since `at`.
         EngineInflight = 34, "engine_inflight";
+        /// The engine says that all bytes of this rank are delivered, and that its other ranks
+        /// have not agreed.
+        DoneHere = 35, "done_here";
     }
 }
 

@@ -104,6 +104,10 @@ pub enum Phase {
     Transferring,
     /// The engine knows that the room failed and has not removed it yet.
     Failed,
+    /// Nothing is to be moved for it by this worker: a warm-up, or another rank's work.
+    Exempt,
+    /// All of this rank's bytes are delivered, as the engine says; its other ranks' are not.
+    DoneHere,
 }
 
 /// How a room left the queue.

@@ -163,6 +163,9 @@ pub struct Found {
 
 /// Judges a room.
 pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
+    if case.phase == Phase::Exempt {
+        return Judgement::Quiet(now.plus(policy.max_dwell));
+    }
     if !case.hooked && case.open_transfers == 0 {
         // Without the hook nobody says what else is to come.
         let over = case.last_progress.plus(policy.max_dwell);

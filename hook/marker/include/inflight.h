@@ -61,7 +61,9 @@ enum inflight_phase {
     INFLIGHT_PARKED = 1,       /* in the queue, its peers have not answered yet */
     INFLIGHT_PEERS_READY = 2,  /* the peers have answered */
     INFLIGHT_TRANSFERRING = 3, /* a transfer is under way */
-    INFLIGHT_PHASE_FAILED = 4  /* the engine knows that it failed and has not removed it yet */
+    INFLIGHT_PHASE_FAILED = 4, /* the engine knows that it failed and has not removed it yet */
+    INFLIGHT_EXEMPT = 5,       /* nothing is to be moved for it by this worker: never judged */
+    INFLIGHT_DONE_HERE = 6     /* this rank's bytes are delivered, its other ranks' are not */
 };
 
 /* How a room left the queue. */

@@ -76,6 +76,8 @@ fn facts() -> Vec<(String, usize)> {
     number("INFLIGHT_PEERS_READY", Phase::PeersReady as u64);
     number("INFLIGHT_TRANSFERRING", Phase::Transferring as u64);
     number("INFLIGHT_PHASE_FAILED", Phase::Failed as u64);
+    number("INFLIGHT_EXEMPT", Phase::Exempt as u64);
+    number("INFLIGHT_DONE_HERE", Phase::DoneHere as u64);
     number("INFLIGHT_SUCCESS", Outcome::Success as u64);
     number("INFLIGHT_FAILED", Outcome::Failed as u64);
     number("INFLIGHT_ABORTED", Outcome::Aborted as u64);
@@ -113,7 +115,7 @@ fn every_constant_of_the_header_is_checked() {
         Some(format!("(INFLIGHT_{name})"))
     });
     let constants: Vec<_> = constants.collect();
-    assert_eq!(constants.len(), 22);
+    assert_eq!(constants.len(), 24);
     for constant in constants {
         assert!(checked.contains(&constant), "{constant}");
     }

@@ -45,6 +45,12 @@ class Table:
         slot = seq & 0x3FFF
         return self.word(HEADER_WORDS + THREADS * THREAD_WORDS + ENTRIES + slot * ENTRY_WORDS + at)
 
+    def seqs(self):
+        """Sequences of what is open, the oldest first."""
+        first = HEADER_WORDS + THREADS * THREAD_WORDS + ENTRIES
+        states = (self.word(first + slot * ENTRY_WORDS + STATE) for slot in range(ENTRIES))
+        return sorted(state >> 2 for state in states if state & 3 == 1)
+
     def count(self, seq, at):
         return self.entry(seq, at) & ((1 << 48) - 1)
 

@@ -11,7 +11,7 @@ mod python;
 pub(crate) use apt::{BPF_RUSTC, has_debian_bpf};
 pub(crate) use linker::VERSION as BPF_LINKER;
 pub(crate) use prometheus::prometheus;
-pub(crate) use python::{python, venv_python};
+pub(crate) use python::{python, sglang_wheels, venv_python};
 
 use anyhow::Result;
 

@@ -32,7 +32,23 @@ pub(crate) fn python(args: &[&str]) -> Command {
 pub(crate) fn install() -> Result<()> {
     environment()?;
     parts()?;
+    sglang()?;
     hook()
+}
+
+/// Where the tests find the sources of SGLang's wheels, which the hook's plugin is tested against.
+pub(crate) fn sglang_wheels() -> (&'static str, PathBuf) {
+    ("INFLIGHTD_SGLANG_WHEELS", tree::target().join("parts/sglang"))
+}
+
+fn sglang() -> Result<()> {
+    let step = Step {
+        what: "SGLang's sources are there",
+        fix: "the Python registry must be reachable: 90 MB of wheels are fetched once",
+    };
+    let (variable, folder) = sglang_wheels();
+    let mut fetch = python(&["hook/python/tests/sglang_fetch.py"]);
+    step.run(fetch.env(variable, folder)).map(drop)
 }
 
 fn environment() -> Result<()> {

@@ -39,6 +39,10 @@ impl Case<'_> {
 
     /// Every transfer was posted and has completed: only the scheduler's act is missing.
     pub(super) fn is_complete(&self) -> bool {
+        self.phase == Phase::DoneHere || self.all_arrived()
+    }
+
+    fn all_arrived(&self) -> bool {
         self.posts > 0
             && self.open_transfers == 0
             && self.failure.is_none()

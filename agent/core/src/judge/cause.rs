@@ -44,6 +44,8 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
     let steps: &[Step] = if !case.hooked {
         // Nothing is known of a scheduler, nor of who works for whom.
         &[stale_peer, peer_dead, peer_frozen, link]
+    } else if case.phase == Phase::DoneHere {
+        &[scheduler, remote_rank]
     } else if case.is_complete() {
         // All bytes are there: what the peer or the link does now is not why the room stays.
         &[worker_thread_dead, scheduler]
@@ -175,6 +177,11 @@ fn scheduler(case: &Case<'_>, policy: &Policy, now: Nanos, search: &mut Search) 
     let old = Evidence::of(Id::BeatOld).at(case.beat);
     let wedged = case.beat.plus(policy.scheduler_wedged) <= now;
     wedged.then(|| (Cause::SchedulerWedged, 90, vec![old]))
+}
+
+/// A request leaves the queue of every rank at once, with the last of them.
+fn remote_rank(_: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    Some((Cause::RemoteRank, 90, vec![Evidence::of(Id::DoneHere)]))
 }
 
 fn handshake(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {

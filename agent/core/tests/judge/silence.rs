@@ -173,3 +173,18 @@ fn a_room_whose_peers_have_just_answered_gets_time_to_be_posted() {
     let case = Case { unparked_at: Some(ago(6)), ..case };
     assert!(look(&case).is_some());
 }
+
+#[test]
+fn a_room_for_which_nothing_is_to_be_moved_is_never_judged() {
+    let coverage = all_visible();
+    let gone = PeerCase { life: (Life::Gone, ago(20)), ..peer() };
+    let case = Case {
+        phase: Phase::Exempt,
+        appended_at: ago(900),
+        last_progress: ago(900),
+        peers: vec![gone],
+        ..posted(&coverage)
+    };
+    assert_eq!(look(&case), None);
+    says(&Case { phase: Phase::None, ..case }, Finding::NeverStarted, Cause::PeerDead, &[]);
+}

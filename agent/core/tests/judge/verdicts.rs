@@ -170,3 +170,21 @@ fn complete_is_less_sure_where_the_engine_does_not_say_how_much_is_to_come() {
     let open_end = look(&Case { bytes, ..complete(&coverage) }).unwrap().confidence;
     assert!(open_end < told, "{open_end} {told}");
 }
+
+#[test]
+fn a_rank_that_is_done_waits_for_another() {
+    let coverage = all_visible();
+    // What this rank's peer and link do now is not why it stays.
+    let case = Case { phase: Phase::DoneHere, peers: vec![stopped()], ..posted(&coverage) };
+    let evidence = [EvidenceId::DoneHere];
+    says(&case, Finding::CompletedNotReaped, Cause::RemoteRank, &evidence);
+    let case = Case { beat: ago(400), ..case };
+    says(&case, Finding::CompletedNotReaped, Cause::SchedulerWedged, &[EvidenceId::BeatOld]);
+}
+
+#[test]
+fn a_rank_that_is_done_says_nothing_while_its_scheduler_is_busy() {
+    let coverage = all_visible();
+    let case = Case { phase: Phase::DoneHere, beat: ago(20), ..complete(&coverage) };
+    assert_eq!(look(&case), None);
+}

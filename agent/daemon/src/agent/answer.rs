@@ -160,5 +160,7 @@ const fn phase(phase: Phase) -> &'static str {
         Phase::PeersReady => "peers_ready",
         Phase::Transferring => "transferring",
         Phase::Failed => "failed",
+        Phase::Exempt => "exempt",
+        Phase::DoneHere => "done_here",
     }
 }

@@ -66,6 +66,7 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
         Id::LastThreadGone => {
             format!("thread {tid}, the last to work for it or its peer, ended{}", since(" at"))
         }
+        Id::DoneHere => "this rank is done, the engine says, and another is not".to_owned(),
         Id::EngineInflight => {
             format!("the engine counts {} in flight{}", counted(count, "room"), since(" since"))
         }

@@ -35,6 +35,8 @@ pub const fn phase(phase: table::Phase) -> Phase {
         table::Phase::PeersReady => Phase::PeersReady,
         table::Phase::Transferring => Phase::Transferring,
         table::Phase::Failed => Phase::Failed,
+        table::Phase::Exempt => Phase::Exempt,
+        table::Phase::DoneHere => Phase::DoneHere,
     }
 }
 

@@ -62,6 +62,10 @@ pub enum Phase {
     Transferring = 3,
     /// The engine knows that the room failed and has not removed it yet.
     Failed = 4,
+    /// Nothing is to be moved for it by this worker: a warm-up, or another rank's work.
+    Exempt = 5,
+    /// All of this rank's bytes are delivered, as the engine says; its other ranks' are not.
+    DoneHere = 6,
 }
 
 impl Phase {
@@ -72,6 +76,8 @@ impl Phase {
             2 => Self::PeersReady,
             3 => Self::Transferring,
             4 => Self::Failed,
+            5 => Self::Exempt,
+            6 => Self::DoneHere,
             _ => Self::None,
         }
     }

@@ -6,7 +6,14 @@ from pathlib import Path
 
 ROLES = {"prefill": 1, "decode": 2}
 PEER_KINDS = {"nixl_agent": 1, "mooncake_session": 2, "endpoint": 3}
-PHASES = {"parked": 1, "peers_ready": 2, "transferring": 3, "failed": 4}
+PHASES = {
+    "parked": 1,
+    "peers_ready": 2,
+    "transferring": 3,
+    "failed": 4,
+    "exempt": 5,
+    "done_here": 6,
+}
 OUTCOMES = {"success": 1, "failed": 2, "aborted": 3, "requeued": 4, "superseded": 5}
 RANKS = ("dp", "pp", "tp", "cp")
 

@@ -122,7 +122,9 @@ class Worker:
             self._library.inflight_done(self._handle, seq, nbytes, 1 if ok else 0)
 
     def phase(self, seq, name):
-        """Where the room is: ``parked``, ``peers_ready``, ``transferring`` or ``failed``."""
+        """Where the room is: ``parked``, ``peers_ready``, ``transferring``, ``failed``,
+        ``exempt`` (nothing is to be moved for it: never judged) or ``done_here`` (this rank's
+        bytes are delivered, its other ranks' are not)."""
         seq, code = _number("seq", seq, _U64), _code("name", name, PHASES)
         if self._library is not None:
             self._library.inflight_phase(self._handle, seq, code)

@@ -1,0 +1,200 @@
+"""Puts the hook's calls around SGLang's: on two classes before a scheduler is built, and on the
+objects of the one that was.
+
+The engine's own call is made exactly as it was asked for; what it returns or raises passes
+through unchanged, whatever the hook's part does.
+"""
+
+import functools
+import logging
+import sys
+
+import inflightd_hook
+from inflightd_hook.sglang import engine
+from inflightd_hook.sglang.contain import Faults
+from inflightd_hook.sglang.queue import InflightQueue
+from inflightd_hook.sglang.shards import Shards
+
+log = logging.getLogger("inflightd_hook")
+
+SCHEDULER = "sglang.srt.managers.scheduler"
+FAST_QUEUES = ("sglang.srt.disaggregation.common.utils", "sglang.srt.disaggregation.utils")
+"""Where ``FastQueue`` is: the second before 0.4.10."""
+
+faults = Faults()
+_shards = []
+"""The :class:`Shards` of this process, once its scheduler is built."""
+
+
+def patch_classes():
+    """Patches ``Scheduler`` and ``FastQueue`` of the modules that are loaded, once."""
+    scheduler = getattr(sys.modules.get(SCHEDULER), "Scheduler", None)
+    if scheduler is None or hasattr(scheduler, "_inflightd"):
+        return
+    scheduler._inflightd = True
+    for module in FAST_QUEUES:
+        fast_queue = getattr(sys.modules.get(module), "FastQueue", None)
+        if fast_queue is not None and "get" in vars(fast_queue):
+            # Threads wait inside `get` when the scheduler has been built: wrapped any later, the
+            # first chunk of each would not be seen.
+            fast_queue.get = _served(fast_queue.get)
+            break
+    built = faults.contain("attaching to the scheduler", attach)
+    original = scheduler.__init__
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        result = original(self, *args, **kwargs)
+        built(self)
+        return result
+
+    scheduler.__init__ = __init__
+
+
+def _served(original):
+    back = faults.contain("the end of a chunk", lambda: [shards.back() for shards in _shards])
+    taken = faults.contain(
+        "taking a chunk", lambda item: [shards.taken(item) for shards in _shards]
+    )
+
+    @functools.wraps(original)
+    def get(self, *args, **kwargs):
+        back()
+        item = original(self, *args, **kwargs)
+        taken(item)
+        return item
+
+    return get
+
+
+def attach(scheduler):
+    """Opens the worker of a scheduler that was just built and hooks its objects."""
+    role = engine.role(scheduler)
+    manager = engine.manager(scheduler)
+    if role != "prefill" or manager is None:
+        return
+    worker = inflightd_hook.open_worker(
+        role,
+        "sglang",
+        engine.version(),
+        ranks=engine.ranks(scheduler, manager),
+        nnodes=engine.nnodes(scheduler),
+        identities=engine.identities(manager),
+    )
+    if not worker.is_on:
+        return
+    queue = InflightQueue(scheduler, worker)
+    shards = Shards(worker, queue, manager)
+    _shards.append(shards)
+    hook_queue(scheduler, worker, queue)
+    hook_sends(scheduler, queue, shards, manager)
+    seen = hook_nixl(manager, shards) or hook_mooncake(manager, shards)
+    log.info(
+        "inflightd: reports the inflight queue of SGLang %s, transfers by %s",
+        engine.version(),
+        seen or "nothing that is known",
+    )
+
+
+def hook_queue(scheduler, worker, queue):
+    """Around each poll of the queue: what entered, what left, and that it was polled."""
+    # A table that nobody keeps up to date would accuse healthy rooms: better none.
+    compare = faults.contain("the inflight queue", queue.compare, last=worker.close)
+    original = scheduler.process_disagg_prefill_inflight_queue
+
+    @functools.wraps(original)
+    def process(*args, **kwargs):
+        compare()
+        result = original(*args, **kwargs)
+        compare()
+        worker.beat()
+        return result
+
+    scheduler.process_disagg_prefill_inflight_queue = process
+
+
+def hook_sends(scheduler, queue, shards, manager):
+    """Around each chunk that the scheduler hands on; the last follows the entry at once."""
+    sending = faults.contain("the entry of a request", queue.sending)
+    # Before transfers had threads of their own (NIXL up to 0.5.11) they were posted in here.
+    in_here = getattr(manager, "agent", None) is not None and not hasattr(manager, "transfer_queues")
+    begin = faults.contain("sending", lambda req: shards.begin(req.bootstrap_room, 0, serve=False))
+    end = faults.contain("the end of sending", shards.pause)
+    original = scheduler.send_kv_chunk
+
+    @functools.wraps(original)
+    def send_kv_chunk(*args, **kwargs):
+        req = kwargs.get("req", args[0] if args else None)
+        sending(req, kwargs.get("last_chunk", args[1] if len(args) > 1 else False))
+        if not in_here:
+            return original(*args, **kwargs)
+        begin(req)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            end()
+
+    scheduler.send_kv_chunk = send_kv_chunk
+
+
+def hook_nixl(manager, shards):
+    """Around the posts of a NIXL agent and the readings of their states."""
+    agent = getattr(manager, "agent", None)
+    if not (hasattr(agent, "transfer") and hasattr(agent, "check_xfer_state")):
+        return None
+    posting = faults.contain("posting a transfer", shards.posting)
+    polled = faults.contain("the state of a transfer", shards.polled)
+    transfer, check = agent.transfer, agent.check_xfer_state
+
+    @functools.wraps(transfer)
+    def hooked_transfer(handle, *args, **kwargs):
+        posting(handle)
+        state = None
+        try:
+            state = transfer(handle, *args, **kwargs)
+            return state
+        finally:
+            polled(handle, state)
+
+    @functools.wraps(check)
+    def hooked_check(handle, *args, **kwargs):
+        state = check(handle, *args, **kwargs)
+        polled(handle, state)
+        return state
+
+    agent.transfer, agent.check_xfer_state = hooked_transfer, hooked_check
+    return "NIXL"
+
+
+def hook_mooncake(manager, shards):
+    """Around the transfer calls of Mooncake's engine, which return when their bytes are there."""
+    transfers = getattr(manager, "engine", None)
+    names = [name for name in ("batch_transfer_sync", "transfer_sync") if hasattr(transfers, name)]
+    for name in names:
+        setattr(transfers, name, _called(getattr(transfers, name), shards))
+    return "Mooncake" if names else None
+
+
+def _called(original, shards):
+    calling = faults.contain("a transfer call", shards.calling)
+    called = faults.contain("the end of a transfer call", shards.called)
+    total = faults.contain("the bytes of a transfer call", _total)
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        nbytes = total(args, kwargs) or 0
+        chunk, ok = calling(nbytes), False
+        try:
+            result = original(*args, **kwargs)
+            ok = result == 0
+            return result
+        finally:
+            called(chunk, nbytes, ok)
+
+    return call
+
+
+def _total(args, kwargs):
+    """Bytes of ``(session, buffers, addresses, lengths)``, or of one ``length``."""
+    stated = kwargs.get("lengths", kwargs.get("length", args[3] if len(args) > 3 else 0))
+    return int(stated) if hasattr(stated, "__index__") else int(sum(stated))

@@ -1,0 +1,165 @@
+"""What is read from SGLang's objects. Nothing here changes one.
+
+Every name of SGLang's that is read is in ``names.py``. What an engine of another version lacks
+reads as not known: features are looked for, versions are not.
+"""
+
+import sys
+from importlib import metadata
+
+FAKE_HOST = "2.2.2.2"
+"""``disaggregation.utils.FAKE_BOOTSTRAP_HOST``: warm-up and health requests; nothing is sent."""
+
+ABORTS = ("Aborted by AbortReq", "Aborted by decode-side abort")
+"""How SGLang words the end of a request that a client, an operator or decode gave up."""
+
+
+def version():
+    """SGLang's version as its package says it."""
+    try:
+        return metadata.version("sglang")
+    except metadata.PackageNotFoundError:
+        return getattr(sys.modules.get("sglang"), "__version__", "unknown")
+
+
+def role(scheduler):
+    """``prefill`` or ``decode``; None for an engine that does both."""
+    mode = getattr(getattr(scheduler, "disaggregation_mode", None), "value", None)
+    return mode if mode in ("prefill", "decode") else None
+
+
+def manager(scheduler):
+    """The KV manager of the scheduler's role, or None."""
+    name = {"prefill": "disagg_prefill_bootstrap_queue", "decode": "disagg_decode_prealloc_queue"}
+    queue = getattr(scheduler, name.get(role(scheduler), ""), None)
+    return getattr(queue, "kv_manager", None)
+
+
+def ranks(scheduler, manager):
+    """``{"tp": (index, size), …}`` of what is known; the attention group where there is one."""
+    asked = {
+        "tp": (("attn_tp_rank", "attn_tp_size"), ("tp_rank", "tp_size")),
+        "cp": (("attn_cp_rank", "attn_cp_size"),),
+        "pp": (("pp_rank", "pp_size"),),
+        "dp": (("attn_dp_rank", "attn_dp_size"), ("system_dp_rank", "system_dp_size")),
+    }
+    found = {}
+    for dimension, names in asked.items():
+        pairs = [_pair(holder, *pair) for pair in names for holder in (manager, scheduler)]
+        pairs = [pair for pair in pairs if pair is not None]
+        # Attention DP of one says nothing where whole replicas are numbered.
+        if pairs:
+            found[dimension] = max(pairs, key=lambda pair: pair[1] > 1)
+    return found
+
+
+def _pair(holder, index, size):
+    index, size = getattr(holder, index, None), getattr(holder, size, None)
+    whole = isinstance(index, int) and isinstance(size, int)
+    return (index, size) if whole and 0 <= index < size else None
+
+
+def nnodes(scheduler):
+    """Nodes that the engine spans; 1 where it does not say."""
+    stated = getattr(getattr(scheduler, "server_args", None), "nnodes", None)
+    return stated if isinstance(stated, int) and stated > 0 else 1
+
+
+def identities(manager):
+    """The names under which the other side addresses this worker: ``[(kind, value), …]``."""
+    names = []
+    agent = getattr(getattr(manager, "agent", None), "name", None)
+    if isinstance(agent, str):
+        names.append(("nixl_agent", agent))
+    session = getattr(manager, "get_session_id", None)
+    if callable(session) and getattr(manager, "engine", None) is not None:
+        names.append(("mooncake_session", str(session())))
+    host, port = getattr(manager, "local_ip", None), getattr(manager, "rank_port", None)
+    if host and port:
+        names.append(("endpoint", f"{host}:{port}"))
+    return names
+
+
+def peers(manager, room):
+    """The far ends of a room that decode has stated by now, dummies left out."""
+    infos = getattr(manager, "transfer_infos", None) or {}
+    # A copy: the engine's threads change it, and a worker pops it when it concludes.
+    infos = dict(infos.get(room) or {})
+    return [peer for key, info in infos.items() if (peer := _peer(key, info)) is not None]
+
+
+def _peer(key, info):
+    if is_dummy_info(info):
+        return None
+    if getattr(info, "agent_name", None) is not None:
+        return ("nixl_agent", str(info.agent_name))
+    if getattr(info, "mooncake_session_id", None) is not None:
+        return ("mooncake_session", str(info.mooncake_session_id))
+    host, port = getattr(info, "endpoint", None), getattr(info, "dst_port", None)
+    return ("endpoint", f"{host}:{port}") if host and port else None
+
+
+def is_dummy_info(info):
+    """Whether a far end takes no part in the transfer. An attribute or, before 0.5.20, a call."""
+    dummy = getattr(info, "is_dummy", False)
+    return bool(dummy() if callable(dummy) else dummy)
+
+
+def is_exempt(req, manager):
+    """Whether nothing is to be moved for this request by this rank."""
+    sender = getattr(req, "disagg_kv_sender", None)
+    if getattr(req, "bootstrap_host", None) == FAKE_HOST or type(sender).__name__.startswith("Fake"):
+        return True
+    if getattr(manager, "is_dummy_cp_rank", False):
+        return True
+    infos = getattr(manager, "transfer_infos", None) or {}
+    infos = list(dict(infos.get(getattr(req, "bootstrap_room", None)) or {}).values())
+    return bool(infos) and all(is_dummy_info(info) for info in infos)
+
+
+def page_bytes(manager):
+    """Bytes of one page of KV over all layers of this rank, its copies counted; 0 if not known."""
+    total = getattr(manager, "kv_item_lens_sum", None)
+    if not isinstance(total, int):
+        lens = getattr(getattr(manager, "kv_args", None), "kv_item_lens", None)
+        total = sum(lens) if lens else 0
+    copies = getattr(manager, "_kv_replica_factor", None)
+    return total * copies if isinstance(copies, int) and copies > 0 else total
+
+
+def expected_bytes(req, manager):
+    """KV bytes that this rank is to send for the request, state and metadata left out."""
+    pages = getattr(getattr(req, "disagg_kv_sender", None), "num_kv_indices", None)
+    return int(pages) * page_bytes(manager) if pages else 0
+
+
+def is_parked(req):
+    """Prefilled before decode has answered: nothing may be sent yet."""
+    return bool(getattr(req, "pending_bootstrap", False))
+
+
+def outcome(req):
+    """How a request that has left the inflight queue ended."""
+    reason = getattr(req, "finished_reason", None)
+    if type(reason).__name__ == "FINISH_ABORT":
+        message = str(getattr(reason, "message", ""))
+        return "aborted" if any(text in message for text in ABORTS) else "failed"
+    if reason is None:
+        return "requeued" if is_parked(req) else "failed"
+    return "success"
+
+
+def traceparent(req):
+    """W3C trace context of the request, where the engine traces."""
+    trace = sys.modules.get("opentelemetry.trace")
+    holder = getattr(getattr(req, "time_stats", None), "trace_ctx", None)
+    context = getattr(holder, "root_span_context", None)
+    if isinstance(context, dict) and "traceparent" in context:
+        # As it came from the tokenizer's process, where this one does not trace.
+        return str(context["traceparent"])
+    if trace is None or context is None:
+        return None
+    span = trace.get_current_span(context).get_span_context()
+    if not span.is_valid:
+        return None
+    return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"

@@ -1,0 +1,100 @@
+"""The prefill scheduler's inflight queue, told to libinflight."""
+
+from inflightd_hook.sglang import engine
+
+EARLY_MOST = 4096
+"""Rooms with chunks sent before they entered the queue; the victim is the oldest."""
+
+
+class Stay:
+    """One request's stay in the queue."""
+
+    __slots__ = ("req", "room", "seq", "parked")
+
+    def __init__(self, req, room, seq, parked):
+        self.req, self.room, self.seq, self.parked = req, room, seq, parked
+
+
+class InflightQueue:
+    """What is in the queue, and the marks for what enters and leaves.
+
+    Entries and removals are found by comparing the list with the last one, which costs next to
+    nothing while it is the same. Called on the scheduler's thread only; ``seqs`` and ``early``
+    are read by the threads that transfer.
+    """
+
+    def __init__(self, scheduler, worker):
+        self._scheduler = scheduler
+        self._worker = worker
+        self._stays = {}
+        self._seen = []
+        self.seqs = {}
+        """Sequence by room of what is in the queue."""
+        self.early = {}
+        """By room: marks of chunks that were sent before the room entered."""
+
+    def sending(self, req, last_chunk):
+        """Before a chunk is handed on. With the last one the request has just entered."""
+        stay = self._stays.get(id(req))
+        if stay is None:
+            if last_chunk:
+                self._enter(req, parked=False)
+        elif stay.parked:
+            stay.parked = False
+            self._worker.phase(stay.seq, "peers_ready")
+
+    def compare(self):
+        """Tells what has entered and left since the last call."""
+        queue = self._scheduler.disagg_prefill_inflight_queue
+        if queue == self._seen:
+            return
+        queue = list(queue or ())
+        here = {id(req) for req in queue}
+        for req in queue:
+            if id(req) not in self._stays:
+                self._enter(req, engine.is_parked(req))
+        for key in [key for key in self._stays if key not in here]:
+            self._leave(self._stays.pop(key))
+        self._seen = queue
+
+    def stays(self):
+        """What is in the queue, in no order."""
+        return self._stays.values()
+
+    def _enter(self, req, parked):
+        manager = engine.manager(self._scheduler)
+        room = getattr(req, "bootstrap_room", None) or 0
+        seq = self._worker.append(
+            room,
+            req.rid,
+            peers=engine.peers(manager, room),
+            expected_bytes=engine.expected_bytes(req, manager),
+            traceparent=engine.traceparent(req),
+        )
+        self._stays[id(req)] = Stay(req, room, seq, parked)
+        if engine.is_exempt(req, manager):
+            self._worker.phase(seq, "exempt")
+        elif parked:
+            self._worker.phase(seq, "parked")
+        self.seqs[room] = seq
+        self.replay(room, seq)
+
+    def replay(self, room, seq):
+        """Marks what was sent for the room before it entered."""
+        for mark, *arguments in self.early.pop(room, ()):
+            getattr(self._worker, mark)(seq, *arguments)
+
+    def keep_early(self, room, marks):
+        """Keeps marks for a room that is not in the queue yet."""
+        while len(self.early) >= EARLY_MOST and room not in self.early:
+            self.early.pop(next(iter(self.early)), None)
+        self.early.setdefault(room, []).extend(marks)
+        seq = self.seqs.get(room)
+        if seq is not None:
+            # It has entered meanwhile; whoever takes the marks out says them.
+            self.replay(room, seq)
+
+    def _leave(self, stay):
+        if self.seqs.get(stay.room) == stay.seq:
+            del self.seqs[stay.room]
+        self._worker.remove(stay.seq, engine.outcome(stay.req))

@@ -1,0 +1,125 @@
+"""Which thread works for which room, and the transfer calls that it makes.
+
+A thread that transfers takes chunks from a ``FastQueue``: from the return of its ``get`` to its
+next ``get`` it works for that chunk's room.
+"""
+
+import threading
+
+from inflightd_hook.sglang import engine
+
+_here = threading.local()
+
+
+class Chunk:
+    """What a thread is working on."""
+
+    __slots__ = ("room", "seq", "nbytes", "handles", "marks")
+
+    def __init__(self, room, seq, nbytes):
+        self.room, self.seq, self.nbytes = room, seq, nbytes
+        self.handles = set()
+        self.marks = []
+        """Marks made before the room entered the queue; None once it has."""
+
+    def take_bytes(self):
+        """The chunk's bytes, once: the first of its transfers stands for all of them."""
+        nbytes, self.nbytes = self.nbytes, 0
+        return nbytes
+
+
+class Shards:
+    """The threads that transfer, of one worker."""
+
+    def __init__(self, worker, queue, manager):
+        self._worker = worker
+        self._queue = queue
+        self._manager = manager
+        self._open = {}
+        """By id of a NIXL handle that is under way: its chunk and bytes."""
+
+    def taken(self, item):
+        """This thread has taken a chunk."""
+        room = getattr(item, "room", None)
+        if room is None:
+            return
+        pages = getattr(item, "prefill_kv_indices", None)
+        pages = 0 if pages is None else len(pages)
+        self.begin(room, pages * engine.page_bytes(self._manager))
+
+    def begin(self, room, nbytes, serve=True):
+        """This thread begins to work for a room."""
+        chunk = Chunk(room, None, nbytes)
+        _here.chunk = chunk
+        if serve:
+            self._adopt(chunk)
+        else:
+            chunk.seq = self._queue.seqs.get(room)
+
+    def _adopt(self, chunk):
+        seq = self._queue.seqs.get(chunk.room)
+        if seq is None:
+            return
+        chunk.seq = seq
+        self._worker.serve(seq)
+        marks, chunk.marks = chunk.marks, []
+        for mark, *arguments in marks:
+            getattr(self._worker, mark)(seq, *arguments)
+
+    def back(self):
+        """This thread is done with what it had."""
+        chunk = getattr(_here, "chunk", None)
+        if chunk is None:
+            return
+        _here.chunk = None
+        for handle in chunk.handles:
+            _, nbytes = self._open.pop(handle, (None, 0))
+            self._mark(chunk, "done", nbytes, False)
+        if chunk.seq is None and chunk.marks:
+            self._queue.keep_early(chunk.room, chunk.marks)
+        self._worker.serve_end()
+
+    def pause(self):
+        """This thread was working for a room without serving it, and its transfers go on."""
+        _here.chunk = None
+
+    def _mark(self, chunk, mark, *arguments):
+        if chunk.seq is None:
+            chunk.marks.append((mark, *arguments))
+        else:
+            getattr(self._worker, mark)(chunk.seq, *arguments)
+
+    def posting(self, handle):
+        """A NIXL transfer is about to be posted by this thread."""
+        chunk = getattr(_here, "chunk", None)
+        if chunk is None:
+            return
+        nbytes = chunk.take_bytes()
+        chunk.handles.add(id(handle))
+        self._open[id(handle)] = (chunk, nbytes)
+        self._mark(chunk, "post", nbytes)
+
+    def polled(self, handle, state):
+        """A NIXL transfer's state was read; None where that, or the post, raised."""
+        if state == "PROC":
+            chunk = getattr(_here, "chunk", None)
+            if chunk is not None and chunk.seq is None:
+                self._adopt(chunk)
+            return
+        chunk, nbytes = self._open.pop(id(handle), (None, 0))
+        if chunk is None:
+            return
+        chunk.handles.discard(id(handle))
+        self._mark(chunk, "done", nbytes, state == "DONE")
+
+    def calling(self, nbytes):
+        """A transfer call of that many bytes begins on this thread. Gives its chunk, or None."""
+        chunk = getattr(_here, "chunk", None)
+        if chunk is not None:
+            self._mark(chunk, "post", nbytes)
+        return chunk
+
+    def called(self, chunk, nbytes, ok):
+        """The transfer call ended."""
+        if chunk is not None:
+            self._mark(chunk, "done", nbytes, ok)

@@ -1,0 +1,170 @@
+"""The plugin around the real poll of SGLang's inflight queue, of several versions."""
+
+import logging
+import types
+import unittest
+from unittest import mock
+
+import sglang_parts as parts
+import sglang_wheel
+from inflightd_hook.sglang import attach
+from sglang_parts import KVPoll
+from test_hook import BEATS, EXPECTED, OUTCOME, PEERS, PHASE, RID, STATE
+
+OUTCOMES = {"success": 1, "failed": 2, "aborted": 3, "requeued": 4}
+PARKED, PEERS_READY, EXEMPT = 1, 2, 5
+
+
+class Pair:
+    """A scheduler that was just built, and its table."""
+
+    def __init__(self, version, manager=None):
+        attach._shards.clear()
+        self.manager = manager or parts.manager()
+        with mock.patch.object(attach.inflightd_hook, "open_worker", parts.opened):
+            self.scheduler = parts.scheduler_class(version)(self.manager)
+        self.table = parts.table()
+
+    def enters(self, rid, room, **options):
+        self.manager.transfer_infos[room] = {"d": parts.info(f"decode-{room}")}
+        parked = options.pop("parked", False)
+        req = parts.request(rid, room, self.manager, **options)
+        req.pending_bootstrap = parked
+        self.scheduler.finish_prefill(req)
+        return req
+
+    def poll(self):
+        return self.scheduler.process_disagg_prefill_inflight_queue()
+
+    def seqs(self):
+        return self.table.seqs()
+
+
+def each_version(test):
+    def run(self):
+        for version in sglang_wheel.RUN:
+            with self.subTest(version):
+                test(self, version)
+
+    return run
+
+
+class Queue(unittest.TestCase):
+    @each_version
+    def test_a_request_is_told_as_it_enters_and_as_it_leaves(self, version):
+        pair = Pair(version)
+        req = pair.enters("rid-1", 77)
+        (seq,) = pair.seqs()
+        self.assertEqual(pair.table.text(seq, RID), "rid-1")
+        self.assertEqual(pair.table.entry(seq, EXPECTED), 4 * 1000)
+        self.assertEqual((pair.table.entry(seq, PEERS), pair.table.entry(seq, PEERS + 1)), (1, 1))
+        self.assertEqual(pair.table.text(seq, PEERS + 2), "decode-77")
+        beats = pair.table.word(BEATS)
+        self.assertEqual(pair.poll(), [])
+        self.assertEqual(pair.table.word(BEATS), beats + 1)
+        self.assertEqual(pair.table.entry(seq, STATE), seq << 2 | 1)
+        req.disagg_kv_sender.state = KVPoll.Success
+        self.assertEqual(pair.poll(), [req])
+        self.assertEqual(pair.table.entry(seq, STATE), seq << 2 | 3)
+        self.assertEqual(pair.table.entry(seq, OUTCOME), OUTCOMES["success"])
+
+    @each_version
+    def test_each_end_has_its_outcome(self, version):
+        pair = Pair(version)
+        reasons = {"failed": "NIXL_ERR_REMOTE_DISCONNECT", "aborted": "Aborted by AbortReq."}
+        for room, (outcome, reason) in enumerate(reasons.items()):
+            req = pair.enters(outcome, room)
+            (seq,) = pair.seqs()
+            req.disagg_kv_sender.state, req.disagg_kv_sender.reason = KVPoll.Failed, reason
+            self.assertEqual(pair.poll(), [req])
+            self.assertEqual(pair.table.entry(seq, OUTCOME), OUTCOMES[outcome])
+
+    @each_version
+    def test_the_same_room_twice_is_two_stays(self, version):
+        pair = Pair(version)
+        for _ in range(2):
+            req = pair.enters("again", 5)
+            (seq,) = pair.seqs()
+            req.disagg_kv_sender.state = KVPoll.Success
+            pair.poll()
+            self.assertEqual(pair.table.entry(seq, OUTCOME), OUTCOMES["success"])
+
+    @each_version
+    def test_warm_ups_and_dummy_ranks_are_exempt(self, version):
+        pair = Pair(version)
+        pair.enters("fake", 1, sender=parts.FakeKVSender)
+        pair.enters("host", 2, host="2.2.2.2")
+        dummy = {"d": parts.info("decode", dummy=True)}
+        pair.manager.transfer_infos[3] = dummy
+        req = parts.request("dummy", 3, pair.manager)
+        pair.scheduler.finish_prefill(req)
+        pair.enters("real", 4)
+        phases = [pair.table.count(seq, PHASE) for seq in pair.seqs()]
+        self.assertEqual(phases, [EXEMPT, EXEMPT, EXEMPT, 0])
+        pair = Pair(version, parts.manager(is_dummy_cp_rank=True))
+        pair.enters("rank", 1)
+        self.assertEqual([pair.table.count(seq, PHASE) for seq in pair.seqs()], [EXEMPT])
+
+    def test_a_parked_request_is_told_as_parked_until_it_is_sent(self):
+        for version in ("0.5.20", "0.5.23"):
+            pair = Pair(version)
+            req = pair.enters("parked", 9, parked=True)
+            req.disagg_kv_sender.state = KVPoll.Bootstrapping
+            pair.scheduler.req_to_token_pool.available_size.return_value = 1
+            pair.poll()
+            (seq,) = pair.seqs()
+            self.assertEqual(pair.table.count(seq, PHASE), PARKED)
+            req.disagg_kv_sender.state = KVPoll.WaitingForInput
+            pair.poll()
+            self.assertEqual(pair.scheduler.sent, [("parked", True)])
+            self.assertEqual(pair.table.count(seq, PHASE), PEERS_READY)
+
+    @each_version
+    def test_a_parked_request_that_goes_back_is_requeued(self, version):
+        pair = Pair(version)
+        req = pair.enters("back", 9, parked=True)
+        req.disagg_kv_sender.state = KVPoll.WaitingForInput
+        # As `optimistic_release_and_requeue` of 0.5.23: it is pending again, and not finished.
+        with mock.patch.object(pair.scheduler, "finalize", lambda _: True):
+            pair.poll()
+        (seq,) = pair.seqs()
+        req.pending_bootstrap = True
+        pair.scheduler.disagg_prefill_inflight_queue = []
+        pair.poll()
+        self.assertEqual(pair.table.entry(seq, OUTCOME), OUTCOMES["requeued"])
+
+
+class Contained(unittest.TestCase):
+    def test_what_the_engine_raises_passes_through(self):
+        pair = Pair("0.5.23")
+        req = pair.enters("bad", 1)
+        req.disagg_kv_sender.state = 17
+        with self.assertRaisesRegex(RuntimeError, "Unexpected poll state 17"):
+            pair.poll()
+
+    def test_a_fault_of_the_hook_is_logged_once_and_the_engine_goes_on(self):
+        pair = Pair("0.5.23")
+        pair.enters("first", 1)
+        broken = mock.patch.object(attach.engine, "peers", side_effect=KeyError("gone"))
+        faults = attach.faults.count
+        with broken, self.assertLogs("inflightd_hook", logging.WARNING) as logs:
+            second = pair.enters("second", 2)
+            pair.enters("third", 3)
+            second.disagg_kv_sender.state = KVPoll.Success
+            self.assertEqual(pair.poll(), [second])
+            pair.poll()
+        # Once for the entry, once for the comparison; then no room is shown that nobody follows.
+        self.assertEqual((len(logs.records), attach.faults.count), (2, faults + 2))
+        self.assertIn("the entry of a request ended by a fault of the hook", logs.output[0])
+        self.assertEqual(pair.seqs(), [])
+        self.assertEqual([rid for rid, _ in pair.scheduler.sent], ["first", "second", "third"])
+
+    def test_an_engine_that_lacks_everything_is_left_alone(self):
+        scheduler = types.SimpleNamespace(disaggregation_mode=types.SimpleNamespace(value="null"))
+        before = dict(vars(scheduler))
+        attach.attach(scheduler)
+        self.assertEqual(vars(scheduler), before)
+
+
+if __name__ == "__main__":
+    unittest.main()
