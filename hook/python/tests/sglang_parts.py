@@ -99,7 +99,7 @@ def manager(**more):
         transfer_infos=infos,
         transfer_queues=[],
         kv_item_lens_sum=1000,
-        kv_args=types.SimpleNamespace(kv_item_lens=[500, 500]),
+        kv_args=types.SimpleNamespace(kv_item_lens=[500, 500], kv_data_ptrs=[1, 2]),
         local_ip="10.0.0.1",
         rank_port=4000,
         **ranks,
