@@ -180,8 +180,9 @@ fn scheduler(case: &Case<'_>, policy: &Policy, now: Nanos, search: &mut Search) 
 }
 
 /// A request leaves the queue of every rank at once, with the last of them.
-fn remote_rank(_: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
-    Some((Cause::RemoteRank, 90, vec![Evidence::of(Id::DoneHere)]))
+fn remote_rank(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    let done = case.phase == Phase::DoneHere;
+    done.then(|| (Cause::RemoteRank, 90, vec![Evidence::of(Id::DoneHere)]))
 }
 
 fn handshake(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
