@@ -7,11 +7,13 @@ mod apt;
 mod linker;
 mod prometheus;
 mod python;
+mod sglang;
 
 pub(crate) use apt::{BPF_RUSTC, has_debian_bpf};
 pub(crate) use linker::VERSION as BPF_LINKER;
 pub(crate) use prometheus::prometheus;
 pub(crate) use python::{python, sglang_wheels, venv_python};
+pub(crate) use sglang::{sglang, sglang_model, sglang_python};
 
 use anyhow::Result;
 
