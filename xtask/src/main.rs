@@ -4,6 +4,7 @@ mod cases;
 mod check;
 mod clock;
 mod demo;
+mod e2e;
 mod price;
 mod room;
 mod say;
@@ -45,6 +46,9 @@ enum Task {
     Surroundings(surroundings::Options),
     /// Run fault cases and judge the agent's verdicts
     Cases(cases::Options),
+    /// Run the agent beside a real engine and judge its verdicts
+    #[command(subcommand)]
+    E2e(e2e::Engine),
 }
 
 fn main() -> ExitCode {
@@ -57,6 +61,7 @@ fn main() -> ExitCode {
         Task::Soak(options) => cases::soak::run(&options),
         Task::Surroundings(options) => surroundings::run(&options),
         Task::Cases(options) => cases::run(&options),
+        Task::E2e(engine) => e2e::run(&engine),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -11,9 +11,8 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::file::Agent as Setting;
-use super::record::Line;
+use super::record::{Line, Seen};
 use super::scratch::Scratch;
-use super::world::Message;
 use crate::clock::Moment;
 use crate::shell::Step;
 use crate::tree::{cargo, target};
@@ -28,7 +27,7 @@ pub(crate) fn build() -> Result<()> {
 }
 
 /// The same without a word on stdout.
-pub(super) fn build_quietly() -> Result<()> {
+pub(crate) fn build_quietly() -> Result<()> {
     BUILD.quietly(&mut build_command()).map(drop)
 }
 
@@ -40,14 +39,22 @@ fn binary() -> PathBuf {
     target().join("release/inflightd")
 }
 
+/// What an agent tells.
+pub(crate) enum Said {
+    /// A line and when it was read.
+    Line(Box<Seen>),
+    /// Something that should be a line and is not.
+    Garbled(String),
+}
+
 /// A running agent.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     child: Child,
 }
 
 impl Agent {
     /// Start it, for those processes only where any are named; its lines arrive as messages.
-    pub(super) fn start(
+    pub(crate) fn start<Message: From<Said> + Send + 'static>(
         program: Option<&Path>,
         setting: &Setting,
         pids: &[u32],
@@ -84,7 +91,7 @@ impl Agent {
     }
 
     /// Whether it has ended by itself.
-    pub(super) fn is_gone(&mut self) -> bool {
+    pub(crate) fn is_gone(&mut self) -> bool {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
@@ -121,17 +128,15 @@ impl Drop for Agent {
     }
 }
 
-fn listen(lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {
+fn listen<Message: From<Said>>(lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {
     for text in lines.lines().map_while(Result::ok) {
         let at = Moment::now();
         drop(writeln!(log, "{text}"));
-        let message = match serde_json::from_str::<Line>(&text) {
-            Ok(line) => Message::Agent { at, line: Box::new(line) },
-            Err(error) => {
-                Message::Garbled(format!("the agent printed no JSON line: {error}: {text}"))
-            }
+        let said = match serde_json::from_str::<Line>(&text) {
+            Ok(line) => Said::Line(Box::new(Seen { at, line })),
+            Err(error) => Said::Garbled(format!("the agent printed no JSON line: {error}: {text}")),
         };
-        if inbox.send(message).is_err() {
+        if inbox.send(said.into()).is_err() {
             return;
         }
     }

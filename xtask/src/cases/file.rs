@@ -42,17 +42,17 @@ pub(super) struct Case {
 /// How the agent is run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Agent {
+pub(crate) struct Agent {
     /// Seconds until a room is a suspect.
-    pub(super) suspect_s: f64,
+    pub(crate) suspect_s: f64,
     /// Seconds until a room is a stall.
-    pub(super) stall_s: f64,
+    pub(crate) stall_s: f64,
     /// Whether it is started by a step rather than before the first one.
-    pub(super) late: bool,
+    pub(crate) late: bool,
     /// Further settings, given to it as its configuration file.
-    pub(super) config: toml::Table,
+    pub(crate) config: toml::Table,
     /// Resident MiB that it may have at the end.
-    pub(super) most_mib: Option<f64>,
+    pub(crate) most_mib: Option<f64>,
 }
 
 impl Default for Agent {

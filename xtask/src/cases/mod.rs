@@ -21,8 +21,13 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 
-pub(crate) use agent::build as build_agent;
+pub(crate) use agent::{Agent, Said, build as build_agent, build_quietly as build_agent_quietly};
+pub(crate) use file::Agent as AgentSetting;
+pub(crate) use record::Seen;
+#[cfg(test)]
+pub(crate) use record::{Line, Worker};
 pub(crate) use report::{Report, table, verdict};
+pub(crate) use scratch::Scratch;
 
 use crate::clock::Moment;
 use crate::say;
@@ -82,7 +87,7 @@ impl Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     match (&options.agent, options.json) {
         (Some(_), _) => {}
-        (None, true) => agent::build_quietly()?,
+        (None, true) => build_agent_quietly()?,
         (None, false) => {
             setup::run()?;
             build_agent()?;
@@ -117,7 +122,7 @@ pub(crate) fn run_built(options: &Options, live: bool) -> Result<Vec<Report>> {
 fn until_not_void(case: &Case, turn: u32, options: &Options, live: bool) -> Result<Report> {
     let mut retried = 0;
     loop {
-        let scratch = scratch::Scratch::new(&case.name, turn, options.keep.as_deref())?;
+        let scratch = Scratch::new(&case.name, turn, options.keep.as_deref())?;
         let begun = Moment::now();
         let view = View {
             live,

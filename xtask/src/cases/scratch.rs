@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 
 /// The directory of one run: logs of all processes and the agent's lines.
-pub(super) struct Scratch {
+pub(crate) struct Scratch {
     path: PathBuf,
     /// Deletes the directory at the end, unless it is to be kept.
     _temporary: Option<tempfile::TempDir>,
@@ -14,7 +14,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// A directory below `keep`, or one that goes away with the run.
-    pub(super) fn new(case: &str, turn: u32, keep: Option<&Path>) -> Result<Self> {
+    pub(crate) fn new(case: &str, turn: u32, keep: Option<&Path>) -> Result<Self> {
         if let Some(keep) = keep {
             let path = keep.join(format!("{case}-{turn}"));
             // A void run that is tried again starts clean.
@@ -30,19 +30,19 @@ impl Scratch {
     }
 
     /// The last lines of a file in it.
-    pub(super) fn tail(&self, name: &str) -> String {
+    pub(crate) fn tail(&self, name: &str) -> String {
         let text = fs::read_to_string(self.path(name)).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join(" | ")
     }
 
     /// The path of a file in it.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// A new file in it, or the old one to append to.
-    pub(super) fn file(&self, name: &str) -> Result<File> {
+    pub(crate) fn file(&self, name: &str) -> Result<File> {
         let path = self.path(name);
         let mut options = fs::OpenOptions::new();
         options.create(true).append(true);

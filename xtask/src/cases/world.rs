@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use super::View;
-use super::agent::Agent;
+use super::agent::{Agent, Said};
 use super::file::{Case, Pair};
 use super::net::{HERE, Net};
 use super::pair::{DECODE, Event, PREFILL, Process};
-use super::record::{KnownBy, Line, Record, Seen, Stay};
+use super::record::{KnownBy, Record, Seen, Stay};
 use super::scratch::Scratch;
 use super::step::Who;
 use super::traffic::Traffic;
@@ -40,10 +40,14 @@ const FIRST_VICTIM: u64 = 1 << 63;
 pub(super) enum Message {
     /// An event of the pair.
     Pair(&'static str, Event),
-    /// A line of the agent.
-    Agent { at: Moment, line: Box<Line> },
-    /// Something that should be a line of the agent and is not.
-    Garbled(String),
+    /// What the agent tells.
+    Agent(Said),
+}
+
+impl From<Said> for Message {
+    fn from(said: Said) -> Self {
+        Self::Agent(said)
+    }
 }
 
 /// One run's processes and what is known of them.
@@ -179,8 +183,8 @@ impl<'a> World<'a> {
     fn take(&mut self, message: Message) {
         match message {
             Message::Pair(name, event) => self.take_event(name, event),
-            Message::Agent { at, line } => self.take_line(at, *line),
-            Message::Garbled(text) => self.record.agent_faults.push(text),
+            Message::Agent(Said::Line(seen)) => self.take_line(*seen),
+            Message::Agent(Said::Garbled(text)) => self.record.agent_faults.push(text),
         }
     }
 
@@ -201,7 +205,8 @@ impl<'a> World<'a> {
         }
     }
 
-    fn take_line(&mut self, at: Moment, line: Line) {
+    fn take_line(&mut self, seen: Seen) {
+        let line = &seen.line;
         let pid = line.worker.as_ref().map_or(0, |worker| worker.pid);
         if line.is_covered() {
             self.covered.insert(pid);
@@ -212,7 +217,7 @@ impl<'a> World<'a> {
         if self.view.live && matches!(line.kind.as_str(), "verdict" | "clear") {
             say::line(format_args!("    {}: {}", self.case.name, line.sentence()));
         }
-        self.record.lines.push(Seen { at, line });
+        self.record.lines.push(seen);
     }
 
     /// The name of the victim of that number that is to be appended next.

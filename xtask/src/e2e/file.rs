@@ -1,0 +1,205 @@
+//! A case as data: how the engine is made, what is done, and what is right to say about it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+use super::step::{Step, Who};
+use crate::cases::AgentSetting;
+use crate::tree;
+
+/// Where the case files lie.
+const FOLDER: &str = "xtask/sglang/cases";
+
+/// One case. An unknown key is an error: a misspelt expectation must not pass as none.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Case {
+    /// The file's name without its ending.
+    #[serde(skip)]
+    pub(super) name: String,
+    /// What is done to the engine, in one sentence.
+    pub(super) what: String,
+    /// The order in which the cases are run.
+    pub(super) order: u32,
+    /// How the agent is run.
+    #[serde(default)]
+    pub(super) agent: AgentSetting,
+    /// How the servers are started.
+    #[serde(default)]
+    pub(super) pair: Pair,
+    /// What is done, in order.
+    pub(super) steps: Vec<Step>,
+    /// What is right, one for each room that is named. A room that is not named is healthy: both
+    /// sides answer it with 200 and no alert is given.
+    #[serde(default)]
+    pub(super) right: Vec<Right>,
+    /// How many incidents the alerts come to.
+    #[serde(default)]
+    pub(super) incidents: Option<usize>,
+}
+
+/// How the servers are started.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Pair {
+    /// The decodes.
+    pub(super) decodes: Vec<Who>,
+    /// SGLang's name of the transfer library.
+    pub(super) backend: String,
+    /// Flags for each of them.
+    pub(super) flags: BTreeMap<String, Vec<String>>,
+    /// Environment for all of them.
+    pub(super) env: BTreeMap<String, String>,
+}
+
+impl Default for Pair {
+    fn default() -> Self {
+        Self {
+            decodes: vec![Who::Sick],
+            backend: "nixl".to_owned(),
+            flags: BTreeMap::new(),
+            env: BTreeMap::new(),
+        }
+    }
+}
+
+/// What is right about one room.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Right {
+    /// The room.
+    pub(super) room: String,
+    /// `finding / cause` of the alert, any of these; none when no alert is right.
+    #[serde(default)]
+    pub(super) alert: Vec<String>,
+    /// `finding / cause` that must be told without alarm, any of these.
+    #[serde(default)]
+    pub(super) info: Vec<String>,
+    /// Whether the alert must be taken back.
+    #[serde(default)]
+    pub(super) clears: bool,
+    /// At most so many seconds from the injection to what must be told.
+    #[serde(default = "soon")]
+    pub(super) within_s: f64,
+    /// The statuses that the client may get of the prefill; 0 is no answer yet.
+    pub(super) prefill: Option<Vec<i64>>,
+    /// The same of the decode.
+    pub(super) decode: Option<Vec<i64>>,
+}
+
+const fn soon() -> f64 {
+    20.0
+}
+
+impl Right {
+    /// What must be told, with alarm or without.
+    pub(super) fn expected(&self) -> &[String] {
+        if self.alert.is_empty() { &self.info } else { &self.alert }
+    }
+}
+
+impl Case {
+    /// What is right about a room; none for a healthy one.
+    pub(super) fn right_of(&self, room: &str) -> Option<&Right> {
+        self.right.iter().find(|right| right.room == room)
+    }
+}
+
+/// Load the named cases, or all, in their order.
+pub(super) fn load(names: &[String]) -> Result<Vec<Case>> {
+    let folder = tree::root().join(FOLDER);
+    let mut cases = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("listing {FOLDER}"))? {
+        let path = entry.with_context(|| format!("listing {FOLDER}"))?.path();
+        if path.extension().is_some_and(|ending| ending == "toml") {
+            cases.push(read(&path)?);
+        }
+    }
+    cases.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
+    if let Some(unknown) = names.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
+        let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        bail!("no case is called {unknown}\nfix: choose from {}", known.join(", "));
+    }
+    cases.retain(|case| names.is_empty() || names.contains(&case.name));
+    Ok(cases)
+}
+
+fn read(path: &Path) -> Result<Case> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    parse(&name, &text).with_context(|| format!("in {}", path.display()))
+}
+
+/// Parse a case and check that what is right is about rooms that its steps make.
+fn parse(name: &str, text: &str) -> Result<Case> {
+    let mut case: Case = toml::from_str(text)?;
+    name.clone_into(&mut case.name);
+    let made = |room: &str| {
+        let makes = |step: &Step| matches!(step, Step::Request { room: made, .. } if made == room);
+        case.steps.iter().any(makes)
+    };
+    if let Some(right) = case.right.iter().find(|right| !made(&right.room)) {
+        bail!("right.room: no step requests {:?}\nfix: request it or name another", right.room);
+    }
+    let waited = case.steps.iter().find_map(|step| match step {
+        Step::Verdict { room } | Step::Clear { room, .. } => Some(room),
+        _ => None,
+    });
+    if let Some(room) = waited.filter(|room| case.right_of(room).is_none()) {
+        bail!("steps: a verdict on {room:?} is waited for\nfix: add a [[right]] for it");
+    }
+    Ok(case)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+        what = "a test"
+        order = 1
+        [[steps]]
+        do = "request"
+        room = "victim"
+        to = "sick"
+        prompt = 64
+        [[right]]
+        room = "victim"
+        alert = ["never_started / peer_frozen"]
+        prefill = [0]
+    "#;
+
+    /// A small case that expects one alert.
+    pub(in crate::e2e) fn sample() -> Case {
+        parse("sample", GOOD).unwrap()
+    }
+
+    #[test]
+    fn every_case_file_in_the_tree_is_well_formed() {
+        let cases = load(&[]).unwrap();
+        assert!(!cases.is_empty());
+        let orders: std::collections::BTreeSet<u32> = cases.iter().map(|case| case.order).collect();
+        assert_eq!(orders.len(), cases.len(), "each case has its own place in the order");
+    }
+
+    #[test]
+    fn an_unknown_key_and_an_unknown_room_are_named() {
+        for (good, bad, key) in [
+            ("order = 1", "order = 1\nordre = 2", "ordre"),
+            ("prompt = 64", "prompt = 64\npromt = 1", "promt"),
+            ("prefill = [0]", "prefil = [0]", "prefil"),
+            (
+                "[[right]]\n        room = \"victim\"",
+                "[[right]]\n        room = \"victom\"",
+                "victom",
+            ),
+        ] {
+            let error = parse("sample", &GOOD.replace(good, bad)).unwrap_err();
+            assert!(format!("{error:#}").contains(key), "{key}: {error:#}");
+        }
+    }
+}

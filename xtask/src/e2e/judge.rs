@@ -1,0 +1,182 @@
+//! The judge of the agent: a pure function from what is right and what happened to the faults.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+use thiserror::Error;
+
+use super::file::{Case, Right};
+use super::record::{Record, Room, SIDES};
+use crate::cases::Seen;
+
+/// Something that is not right.
+#[derive(Clone, Debug, PartialEq, Error, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Fault {
+    #[error("{room}: {expected} is not told")]
+    Missing { room: String, expected: String },
+    #[error("{room}: {given} is told, which is not right")]
+    Wrong { room: String, given: String },
+    #[error("{room}: told after {after_s:.1} s, due within {within_s:.1} s")]
+    Late { room: String, after_s: f64, within_s: f64 },
+    #[error("{room}: the alert is not taken back")]
+    NotCleared { room: String },
+    #[error("{room}: the client got {given} of the {side}, right is {right:?}")]
+    Client { room: String, side: String, given: i64, right: Vec<i64> },
+    #[error("{given} incidents, {right} are right")]
+    Incidents { given: usize, right: usize },
+    #[error("an alert about a room that nobody requested: {given}")]
+    Stranger { given: String },
+    #[error("the engine served {served} of {asked} requests after the case")]
+    Ill { served: usize, asked: usize },
+    #[error("{why}")]
+    Process { why: String },
+}
+
+/// What was given about one room, for the table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(super) struct Row {
+    pub(super) room: String,
+    pub(super) right: String,
+    pub(super) given: String,
+    /// Seconds from the injection to what was told first.
+    pub(super) after_s: Option<f64>,
+    /// What the client got of each side, and when.
+    pub(super) client: String,
+}
+
+/// What the judge says of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Judgement {
+    /// One for each room that the case names.
+    pub(super) rows: Vec<Row>,
+    /// Healthy requests that were served.
+    pub(super) healthy: usize,
+    /// What is not right.
+    pub(super) faults: Vec<Fault>,
+}
+
+/// Judge one run of a case.
+pub(super) fn judge(case: &Case, record: &Record) -> Judgement {
+    let mut judgement = Judgement::default();
+    for (number, room) in &record.rooms {
+        let right = room.name.as_ref().and_then(|name| case.right_of(name));
+        let name = room.name.clone().unwrap_or_else(|| format!("healthy room {number}"));
+        client(&name, room, right, &mut judgement.faults);
+        // Without the hook no alert is a room's own; those of all rooms are judged below.
+        if !record.bare {
+            told(&name, *number, room, right, record, &mut judgement.faults);
+        }
+        match right {
+            Some(right) => judgement.rows.push(row(&name, *number, room, right, record)),
+            None => judgement.healthy += usize::from(room.is_served()),
+        }
+    }
+    if record.bare {
+        by_transfer(case, record, &mut judgement.faults);
+    }
+    of_all(case, record, &mut judgement.faults);
+    judgement
+}
+
+fn client(name: &str, room: &Room, right: Option<&Right>, faults: &mut Vec<Fault>) {
+    for side in SIDES {
+        if room.asked < SIDES.len() && !room.answers.contains_key(side) {
+            continue;
+        }
+        let right = right.and_then(|right| match side {
+            "prefill" => right.prefill.clone(),
+            _ => right.decode.clone(),
+        });
+        let (given, right) = (room.status(side), right.unwrap_or_else(|| vec![200]));
+        if !right.contains(&given) {
+            faults.push(Fault::Client {
+                room: name.to_owned(),
+                side: side.to_owned(),
+                given,
+                right,
+            });
+        }
+    }
+}
+
+fn told(
+    name: &str,
+    number: u64,
+    room: &Room,
+    right: Option<&Right>,
+    record: &Record,
+    faults: &mut Vec<Fault>,
+) {
+    let is_right = |seen: &Seen| right.is_some_and(|it| it.expected().contains(&seen.line.says()));
+    for seen in record.about(number).filter(|seen| seen.line.is_alert() && !is_right(seen)) {
+        faults.push(Fault::Wrong { room: name.to_owned(), given: seen.line.says() });
+    }
+    let Some(right) = right.filter(|right| !right.expected().is_empty()) else { return };
+    let mut verdicts = record.about(number).filter(|seen| seen.line.kind == "verdict");
+    let Some(first) = verdicts.find(|seen| is_right(seen)) else {
+        let expected = right.expected().join(" or ");
+        faults.push(Fault::Missing { room: name.to_owned(), expected });
+        return;
+    };
+    let after_s = first.at.seconds_after(room.injected);
+    if after_s > right.within_s {
+        faults.push(Fault::Late { room: name.to_owned(), after_s, within_s: right.within_s });
+    }
+    if right.clears && !record.about(number).any(|seen| seen.line.kind == "clear") {
+        faults.push(Fault::NotCleared { room: name.to_owned() });
+    }
+}
+
+/// Without the hook: one of the alerts that are right for some room must be given, and no other.
+fn by_transfer(case: &Case, record: &Record, faults: &mut Vec<Fault>) {
+    let expected: Vec<&String> = case.right.iter().flat_map(|right| &right.alert).collect();
+    let alerts = || record.lines.iter().filter(|seen| seen.line.is_alert());
+    let room = "some transfer".to_owned();
+    for seen in alerts().filter(|seen| !expected.contains(&&seen.line.says())) {
+        faults.push(Fault::Wrong { room: room.clone(), given: seen.line.says() });
+    }
+    if let (Some(first), None) = (expected.first(), alerts().next()) {
+        faults.push(Fault::Missing { room, expected: (*first).clone() });
+    }
+}
+
+fn of_all(case: &Case, record: &Record, faults: &mut Vec<Fault>) {
+    let alerts = || record.lines.iter().filter(|seen| seen.line.is_alert());
+    if let Some(right) = case.incidents {
+        let incidents: BTreeSet<_> =
+            alerts().filter_map(|seen| seen.line.incident.as_ref()).collect();
+        if incidents.len() != right {
+            faults.push(Fault::Incidents { given: incidents.len(), right });
+        }
+    }
+    if !record.bare {
+        let known = |seen: &&Seen| seen.line.room.is_some_and(|it| record.rooms.contains_key(&it));
+        let strange = alerts().filter(|seen| !known(seen));
+        faults.extend(strange.map(|seen| Fault::Stranger { given: seen.line.says() }));
+    }
+    let (served, asked) = record.more;
+    if served < asked {
+        faults.push(Fault::Ill { served, asked });
+    }
+    let whys = record.agent_faults.iter().map(|why| Fault::Process { why: why.clone() });
+    faults.extend(whys);
+}
+
+fn row(name: &str, number: u64, room: &Room, right: &Right, record: &Record) -> Row {
+    let quiet = right.alert.is_empty() && !right.info.is_empty();
+    let said = |seen: &&Seen| seen.line.is_alert() || (quiet && seen.line.kind == "verdict");
+    let first = record.about(number).find(said);
+    let expected = right.expected();
+    Row {
+        room: name.to_owned(),
+        right: if expected.is_empty() { "no alert".to_owned() } else { expected.join(" or ") },
+        given: first.map_or_else(|| "no alert".to_owned(), |seen| seen.line.says()),
+        after_s: first.map(|seen| seen.at.seconds_after(room.injected)),
+        client: room.got(),
+    }
+}
+
+#[cfg(test)]
+#[path = "judge_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! End to end: the agent beside a real engine, with everything as a user has it.
+//!
+//! SGLang comes from its wheel, unmodified; the hook comes in by its plugin entry point. The cases
+//! lie in `xtask/sglang/cases`, the launcher of the servers in `xtask/sglang`.
+
+mod file;
+mod judge;
+mod launcher;
+mod record;
+mod report;
+mod step;
+mod steps;
+mod world;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+
+use crate::cases::{Scratch, build_agent, build_agent_quietly};
+use crate::clock::Moment;
+use crate::say;
+use crate::setup;
+use file::Case;
+use launcher::Launcher;
+pub(crate) use report::{Report, table};
+
+/// How the engine is run and watched.
+struct View<'a> {
+    /// Whether the engine runs without the hook.
+    bare: bool,
+    /// The agent's program, where it is not the one that was built for this.
+    agent: Option<&'a Path>,
+}
+
+/// How often a void run is tried again.
+const RETRIES: u32 = 1;
+
+/// Engines that a run end to end can take.
+#[derive(Subcommand)]
+pub(crate) enum Engine {
+    /// A real SGLang prefill with its decodes on this machine's CPU; 6 GB are installed first
+    Sglang(Options),
+}
+
+/// Options of `cargo xtask e2e sglang`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Cases to run; all when none is named
+    names: Vec<String>,
+    /// Only list the cases
+    #[arg(long)]
+    list: bool,
+    /// One JSON object a case on stdout instead of text
+    #[arg(long)]
+    json: bool,
+    /// Run the engine without the hook: the agent knows transfers only
+    #[arg(long)]
+    bare: bool,
+    /// Keep each case's logs and agent lines in this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+    /// Run this agent rather than build it as it is shipped
+    #[arg(long, value_name = "FILE")]
+    agent: Option<PathBuf>,
+}
+
+/// Set up, build the agent, run the cases; an error unless every case is right.
+pub(crate) fn run(engine: &Engine) -> Result<()> {
+    let Engine::Sglang(options) = engine;
+    if options.list {
+        for case in file::load(&options.names)? {
+            say::line(format_args!("{:18} {}", case.name, case.what));
+        }
+        return Ok(());
+    }
+    match (&options.agent, options.json) {
+        (Some(_), _) => {}
+        (None, true) => build_agent_quietly()?,
+        (None, false) => {
+            setup::run()?;
+            setup::sglang()?;
+            build_agent()?;
+        }
+    }
+    let reports = run_built(options)?;
+    if !options.json {
+        say::line(table(&reports));
+    }
+    let right = reports.iter().filter(|report| report.is_right()).count();
+    if right < reports.len() {
+        bail!("{right} of {} cases right", reports.len());
+    }
+    Ok(())
+}
+
+/// Run the cases with what is built and installed.
+pub(crate) fn run_built(options: &Options) -> Result<Vec<Report>> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("the agent loads probes into the kernel\nfix: run as root");
+    }
+    let cases = file::load(&options.names)?;
+    let begun = Moment::now();
+    let scratch = Scratch::new("launcher", 1, options.keep.as_deref())?;
+    let mut launcher = Launcher::start(&scratch)?;
+    if !options.json {
+        let took = Moment::now().seconds_after(begun);
+        say::line(format_args!("  SGLang is imported … {took:.1} s"));
+    }
+    cases.iter().map(|case| until_not_void(case, options, &mut launcher)).collect()
+}
+
+fn until_not_void(case: &Case, options: &Options, launcher: &mut Launcher) -> Result<Report> {
+    if !options.json {
+        say::line(format_args!("  {}: {}", case.name, case.what));
+    }
+    let mut retried = 0;
+    loop {
+        let scratch = Scratch::new(&case.name, 1, options.keep.as_deref())?;
+        let begun = Moment::now();
+        let view = View { bare: options.bare, agent: options.agent.as_deref() };
+        let record = steps::run(case, &scratch, &view, launcher)?;
+        let took = Moment::now().since(begun);
+        let report = Report::new(case, took, &record, judge::judge(case, &record));
+        if options.json {
+            say::line(serde_json::to_string(&report)?);
+        } else {
+            say::line(report.line());
+        }
+        if !report.is_void() || retried == RETRIES {
+            return Ok(report);
+        }
+        retried += 1;
+    }
+}

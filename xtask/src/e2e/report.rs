@@ -1,0 +1,131 @@
+//! What a run came to, for people and for programs.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::file::Case;
+use super::judge::{Fault, Judgement, Row};
+use super::record::{Free, Record};
+
+/// One run of a case.
+#[derive(Serialize)]
+pub(crate) struct Report {
+    case: String,
+    right: bool,
+    /// Why the run says nothing, where it does not.
+    void: Option<String>,
+    /// Whether the engine ran without the hook.
+    bare: bool,
+    healthy_rooms: usize,
+    /// Free pages, slots and open rooms of the prefill before, after, and after further requests.
+    free: [Free; 3],
+    /// Further requests: how many were served, and how many sent.
+    more: (usize, usize),
+    /// Seconds that the run took, its servers' start included.
+    took_s: f64,
+    rooms: Vec<Row>,
+    faults: Vec<Fault>,
+}
+
+impl Report {
+    /// Put a judgement under its case.
+    pub(super) fn new(case: &Case, took: Duration, record: &Record, judgement: Judgement) -> Self {
+        let void = record.spoilt.first().cloned();
+        Self {
+            case: case.name.clone(),
+            right: judgement.faults.is_empty() && void.is_none(),
+            void,
+            bare: record.bare,
+            healthy_rooms: judgement.healthy,
+            free: record.free,
+            more: record.more,
+            took_s: took.as_secs_f64(),
+            rooms: judgement.rows,
+            faults: judgement.faults,
+        }
+    }
+
+    /// Whether the run says nothing about the agent.
+    pub(super) const fn is_void(&self) -> bool {
+        self.void.is_some()
+    }
+
+    /// Whether the run was right.
+    pub(crate) const fn is_right(&self) -> bool {
+        self.right
+    }
+
+    fn word(&self) -> &'static str {
+        if self.is_void() {
+            "void"
+        } else if self.right {
+            "right"
+        } else {
+            "WRONG"
+        }
+    }
+
+    /// The run in a line, and one more for each fault.
+    pub(super) fn line(&self) -> String {
+        let why = self.void.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+        let word = self.word();
+        let mut lines = vec![format!("    {} … {word}{why}, {:.1} s", self.case, self.took_s)];
+        lines.extend(self.faults.iter().map(|fault| format!("      {fault}")));
+        lines.join("\n")
+    }
+
+    fn rows(&self) -> Vec<[String; 9]> {
+        let healthy = Row {
+            room: format!("{} healthy", self.healthy_rooms),
+            right: "no alert".to_owned(),
+            given: if self.right { "no alert" } else { "see above" }.to_owned(),
+            after_s: None,
+            client: "all 200".to_owned(),
+        };
+        let rows = if self.rooms.is_empty() { vec![healthy] } else { self.rooms.clone() };
+        let [before, after, end] = self.free;
+        let cells = |row: Row| {
+            [
+                self.case.clone(),
+                row.room,
+                row.right,
+                row.given,
+                row.after_s.map_or_else(|| "-".to_owned(), |after| format!("{after:.1} s")),
+                row.client,
+                format!("{before} > {after} > {end}"),
+                format!("{}/{}", self.more.0, self.more.1),
+                self.word().to_owned(),
+            ]
+        };
+        rows.into_iter().map(cells).collect()
+    }
+}
+
+/// All runs as a table.
+pub(crate) fn table(reports: &[Report]) -> String {
+    let head = [
+        "case",
+        "room",
+        "right verdict",
+        "given",
+        "after",
+        "the client got",
+        "free pages/slots/inflight",
+        "served after",
+        "result",
+    ];
+    let mut lines = vec![head.map(str::to_owned)];
+    lines.extend(reports.iter().flat_map(Report::rows));
+    let mut widths = [0; 9];
+    for line in &lines {
+        for (width, cell) in widths.iter_mut().zip(line) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let aligned = |line: &[String; 9]| {
+        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+    };
+    lines.iter().map(aligned).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,110 @@
+//! The steps of a case, in order.
+
+use serde::Deserialize;
+
+/// A server that a step can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Who {
+    /// The prefill, whose rooms are judged.
+    Prefill,
+    /// The decode that faults hit.
+    Sick,
+    /// The decode that is healthy throughout.
+    Well,
+}
+
+impl Who {
+    /// Its name to the launcher.
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Sick => "sick",
+            Self::Well => "well",
+        }
+    }
+
+    /// The role that it is started in.
+    pub(super) const fn role(self) -> &'static str {
+        if matches!(self, Self::Prefill) { "prefill" } else { "decode" }
+    }
+}
+
+/// A signal that a step can send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Hit {
+    /// SIGSTOP to the scheduler: its HTTP server goes on.
+    Stop,
+    /// SIGKILL to all its processes.
+    Kill,
+}
+
+impl Hit {
+    /// The signal's name and whether all processes get it.
+    pub(super) const fn signal(self) -> (&'static str, bool) {
+        match self {
+            Self::Stop => ("SIGSTOP", false),
+            Self::Kill => ("SIGKILL", true),
+        }
+    }
+}
+
+/// One step of a case.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum Step {
+    /// A client's request, to both sides unless only one is named.
+    Request {
+        room: String,
+        to: Who,
+        prompt: u32,
+        #[serde(default = "few")]
+        new: u32,
+        only: Option<Who>,
+    },
+    /// Healthy requests, so many at a time, to the decodes in turn; waits for all answers.
+    Load {
+        rooms: u32,
+        at_once: usize,
+        prompts: Vec<u32>,
+        #[serde(default = "few")]
+        new: u32,
+        to: Vec<Who>,
+    },
+    /// The moment the prefill's room comes to be in that state, the server is hit.
+    When { room: String, state: String, who: Who, hit: Hit },
+    /// Wait until that has happened.
+    Hit { room: String, within_s: f64 },
+    /// SIGSTOP to the scheduler.
+    Stop { who: Who },
+    /// SIGCONT to the scheduler.
+    Continue { who: Who },
+    /// Kill a server and wait for its end.
+    Kill { who: Who },
+    /// Start a server that was killed, on its old ports; wait until it answers.
+    Start { who: Who },
+    /// The client gives the room up on one side only.
+    Abort { room: String, who: Who },
+    /// An HTTP call to a server, which must answer with 200.
+    Ask {
+        who: Who,
+        path: String,
+        #[serde(default)]
+        body: toml::Table,
+    },
+    /// Let time pass.
+    Sleep { seconds: f64 },
+    /// Wait until the agent has told the alert that is right for the room, or should have.
+    Verdict { room: String },
+    /// Wait until the agent has taken the room's alert back.
+    Clear { room: String, within_s: f64 },
+    /// Wait until all sides that were asked have answered for the room.
+    Answered { room: String, within_s: f64 },
+    /// Wait until the prefill's room is in that state.
+    Reached { room: String, state: String, within_s: f64 },
+}
+
+const fn few() -> u32 {
+    8
+}

@@ -1,0 +1,218 @@
+//! Running a case: its steps, one after another, and what the engine still does after them.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::json;
+
+use super::View;
+use super::file::Case;
+use super::launcher::Launcher;
+use super::record::{Record, Room};
+use super::step::{Step, Who};
+use super::world::World;
+use crate::cases::Scratch;
+use crate::clock::Moment;
+
+/// Longest time for a load, and for a first request, on a machine that is busy otherwise.
+const SERVED: Duration = Duration::from_mins(4);
+/// Longest time for a server to end.
+const ENDED: Duration = Duration::from_secs(20);
+/// Longest time for an answer to a call that is no request.
+const CALLED: Duration = Duration::from_secs(40);
+/// Longest time for the agent to speak of what has ended.
+const SETTLE: Duration = Duration::from_secs(1);
+/// How long after a verdict was due it is still waited for, to tell "late" from "missing".
+const GRACE: Duration = Duration::from_secs(5);
+/// Requests that the engine has to serve after the steps, and how many of them at a time.
+const MORE: (u32, usize) = (20, 4);
+
+/// Run a case to its end. What the launcher could not do makes the run void, not an error.
+pub(super) fn run(
+    case: &Case,
+    scratch: &Scratch,
+    view: &View<'_>,
+    launcher: &mut Launcher,
+) -> Result<Record> {
+    let mut world = match World::start(case, scratch, view, launcher) {
+        Ok(world) => world,
+        Err(error) => {
+            launcher.end_all()?;
+            let spoilt = vec![format!("{error:#}")];
+            return Ok(Record { spoilt, ..Record::default() });
+        }
+    };
+    if let Err(error) = all(case, &mut world) {
+        world.record().spoilt.push(format!("{error:#}"));
+    }
+    world.finish()
+}
+
+fn all(case: &Case, world: &mut World<'_>) -> Result<()> {
+    for who in &case.pair.decodes {
+        let first = Load { rooms: 1, at_once: 1, prompts: &[64], new: 8, to: &[*who] };
+        ensure!(load(&first, world)? == 1, "the first request to {} was not served", who.name());
+    }
+    world.await_agent()?;
+    world.keep_free(0)?;
+    for step in &case.steps {
+        take(case, step, world)?;
+    }
+    world.wait(SETTLE, |_| false)?;
+    world.keep_free(1)?;
+    after(case, world)
+}
+
+/// The engine serves more requests, at the decode that no fault hits where there is one.
+fn after(case: &Case, world: &mut World<'_>) -> Result<()> {
+    let Some(last) = case.pair.decodes.last() else { bail!("pair.decodes: none") };
+    let (rooms, at_once) = MORE;
+    let more = Load { rooms, at_once, prompts: &[64, 300], new: 8, to: &[*last] };
+    let served = load(&more, world)?;
+    world.record().more = (served, rooms as usize);
+    world.wait(SETTLE, |_| false)?;
+    world.keep_free(2)
+}
+
+fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
+    match step {
+        Step::Request { room, to, prompt, new, only } => {
+            world.request(Some(room), *to, *prompt, *new, *only).map(drop)
+        }
+        Step::Load { rooms, at_once, prompts, new, to } => {
+            let (rooms, at_once, new) = (*rooms, *at_once, *new);
+            load(&Load { rooms, at_once, prompts, new, to }, world).map(drop)
+        }
+        Step::When { room, state, who, hit } => {
+            let (room, (name, whole)) = (world.number(room), hit.signal());
+            let command = json!({
+                "do": "when", "room": room, "state": state, "server": who.name(),
+                "name": name, "whole": whole,
+            });
+            world.order(&command, "waiting").map(drop)
+        }
+        Step::Stop { who } => signal(*who, "SIGSTOP", world),
+        Step::Continue { who } => signal(*who, "SIGCONT", world),
+        Step::Kill { who } => kill(*who, world),
+        Step::Start { who } => {
+            world.begin(*who)?;
+            world.await_ready(*who)
+        }
+        Step::Abort { room, who } => {
+            let room = world.number(room);
+            world.order(&json!({"do": "abort", "room": room, "server": who.name()}), "called")?;
+            Ok(())
+        }
+        Step::Ask { who, path, body } => ask(*who, path, body, world),
+        Step::Hit { .. }
+        | Step::Sleep { .. }
+        | Step::Verdict { .. }
+        | Step::Clear { .. }
+        | Step::Answered { .. }
+        | Step::Reached { .. } => wait(case, step, world),
+    }
+}
+
+/// The steps that only wait. What does not come in time is for the judge to say, but for what the
+/// case itself rests on.
+fn wait(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
+    match step {
+        Step::Sleep { seconds } => drop(world.wait(Duration::from_secs_f64(*seconds), |_| false)?),
+        Step::Verdict { room } => verdict(case, room, world)?,
+        Step::Clear { room, within_s } => {
+            let number = world.number(room);
+            let clear =
+                |record: &Record| record.about(number).any(|seen| seen.line.kind == "clear");
+            world.wait(Duration::from_secs_f64(*within_s), |world| clear(world.seen()))?;
+        }
+        Step::Answered { room, within_s } => {
+            wait_for(room, *within_s, world, Room::is_answered)?;
+        }
+        Step::Hit { room, within_s } => {
+            let (number, limit) = (world.number(room), Duration::from_secs_f64(*within_s));
+            world.await_event(limit, "hit", |event| event.room == number)?;
+        }
+        Step::Reached { room, state, within_s } => {
+            let there = wait_for(room, *within_s, world, |room| room.state == *state)?;
+            ensure!(there, "{room} did not come to be {state} within {within_s} s");
+        }
+        _ => bail!("this step does not wait: {step:?}"),
+    }
+    Ok(())
+}
+
+fn wait_for(
+    name: &str,
+    within_s: f64,
+    world: &mut World<'_>,
+    done: impl Fn(&Room) -> bool,
+) -> Result<bool> {
+    world.wait(Duration::from_secs_f64(within_s), |world| {
+        world.seen().room(name).is_some_and(|(_, room)| done(room))
+    })
+}
+
+/// Wait for what is to be told of the room until it is clearly overdue.
+fn verdict(case: &Case, name: &str, world: &mut World<'_>) -> Result<()> {
+    let right =
+        case.right_of(name).with_context(|| format!("steps: nothing is right for {name}"))?;
+    let (number, room) =
+        world.seen().room(name).with_context(|| format!("{name} is not requested"))?;
+    let due = room.injected.plus(Duration::from_secs_f64(right.within_s)).plus(GRACE);
+    let alarm = !right.alert.is_empty();
+    let told = |record: &Record| {
+        record
+            .about(number)
+            .any(|seen| seen.line.is_alert() || (!alarm && seen.line.kind == "verdict"))
+    };
+    world.wait(due.since(Moment::now()), |world| told(world.seen())).map(drop)
+}
+
+fn signal(who: Who, name: &str, world: &mut World<'_>) -> Result<()> {
+    let command = json!({"do": "signal", "server": who.name(), "name": name});
+    world.order(&command, "signalled").map(drop)
+}
+
+fn kill(who: Who, world: &mut World<'_>) -> Result<()> {
+    world.tell(&json!({"do": "kill", "server": who.name()}))?;
+    world.await_event(ENDED, "ended", |event| event.server == who.name()).map(drop)
+}
+
+fn ask(who: Who, path: &str, body: &toml::Table, world: &mut World<'_>) -> Result<()> {
+    let command = json!({
+        "do": "ask", "server": who.name(), "method": "POST", "path": path, "body": body,
+    });
+    world.tell(&command)?;
+    let answer = world.await_event(CALLED, "called", |event| event.path == path)?;
+    ensure!(answer.status == 200, "{path} of {}: {} {}", who.name(), answer.status, answer.why);
+    Ok(())
+}
+
+/// Healthy requests.
+struct Load<'a> {
+    rooms: u32,
+    at_once: usize,
+    prompts: &'a [u32],
+    new: u32,
+    to: &'a [Who],
+}
+
+/// Send them, so many at a time, and wait for their answers; how many were served.
+fn load(load: &Load<'_>, world: &mut World<'_>) -> Result<usize> {
+    let end = Moment::now().plus(SERVED);
+    let mut sent: Vec<u64> = Vec::new();
+    let turns = load.prompts.iter().cycle().zip(load.to.iter().cycle());
+    for (prompt, to) in turns.take(load.rooms as usize) {
+        let open = |world: &World<'_>| count(&sent, world, |room| !room.is_answered());
+        world.wait(end.since(Moment::now()), |world| open(world) < load.at_once)?;
+        sent.push(world.request(None, *to, *prompt, load.new, None)?);
+    }
+    let open = |world: &World<'_>| count(&sent, world, |room| !room.is_answered());
+    world.wait(end.since(Moment::now()), |world| open(world) == 0)?;
+    Ok(count(&sent, world, Room::is_served))
+}
+
+fn count(rooms: &[u64], world: &World<'_>, which: impl Fn(&Room) -> bool) -> usize {
+    let known = &world.seen().rooms;
+    rooms.iter().filter(|number| known.get(number).is_some_and(&which)).count()
+}

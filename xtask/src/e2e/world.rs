@@ -1,0 +1,288 @@
+//! The world of one run: the servers, the agent, and what they have told so far.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::json;
+
+use super::View;
+use super::file::Case;
+use super::launcher::{Event, Launcher, Message};
+use super::record::{Answer, Free, Record, Room};
+use super::step::Who;
+use crate::cases::{Agent, Said, Scratch, Seen};
+use crate::clock::Moment;
+
+/// Longest wait for a message before the runner looks at its own duties again.
+const BEAT: Duration = Duration::from_millis(50);
+/// Longest start of a server.
+const READY: Duration = Duration::from_mins(4);
+/// Longest time for the launcher to do what it was told.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Longest time for the agent to cover the prefill.
+const COVERED: Duration = Duration::from_mins(1);
+/// Numbers of the rooms that a case names, in turn from here; others count from 1.
+const FIRST_NAMED: u64 = 1 << 40;
+
+/// One run's processes and what is known of them.
+pub(super) struct World<'a> {
+    case: &'a Case,
+    scratch: &'a Scratch,
+    launcher: &'a mut Launcher,
+    agent: Option<Agent>,
+    /// Workers that the agent has said it covers.
+    covered: BTreeSet<u32>,
+    /// Schedulers of the servers that run.
+    pids: BTreeMap<&'static str, u32>,
+    free: Free,
+    /// Events that somebody may wait for.
+    events: Vec<Event>,
+    record: Record,
+    numbered: u64,
+}
+
+impl<'a> World<'a> {
+    /// Start the agent, then the servers: an agent is there before its engines are.
+    pub(super) fn start(
+        case: &'a Case,
+        scratch: &'a Scratch,
+        view: &View<'_>,
+        launcher: &'a mut Launcher,
+    ) -> Result<Self> {
+        let agent = Agent::start(view.agent, &case.agent, &[], None, scratch, launcher.outbox())?;
+        let mut world = Self {
+            case,
+            scratch,
+            launcher,
+            agent: Some(agent),
+            covered: BTreeSet::new(),
+            pids: BTreeMap::new(),
+            free: Free::default(),
+            events: Vec::new(),
+            record: Record { bare: view.bare, ..Record::default() },
+            numbered: 0,
+        };
+        world.begin(Who::Prefill)?;
+        for who in &case.pair.decodes {
+            world.begin(*who)?;
+        }
+        for who in [&[Who::Prefill][..], &case.pair.decodes].concat() {
+            world.await_ready(who)?;
+        }
+        Ok(world)
+    }
+
+    /// Start a server without waiting for it.
+    pub(super) fn begin(&mut self, who: Who) -> Result<()> {
+        let pair = &self.case.pair;
+        let mut env = pair.env.clone();
+        if self.record.bare {
+            env.insert("INFLIGHTD_HOOK".to_owned(), "off".to_owned());
+        }
+        self.launcher.tell(&json!({
+            "do": "start", "server": who.name(), "role": who.role(), "backend": pair.backend,
+            "log": self.scratch.path(&format!("{}.log", who.name())), "env": env,
+            "flags": pair.flags.get(who.role()).cloned().unwrap_or_default(),
+        }))
+    }
+
+    /// Wait until a server answers.
+    pub(super) fn await_ready(&mut self, who: Who) -> Result<()> {
+        let of_its = |event: &&Event| event.server == who.name();
+        let began = |event: &Event| matches!(event.what.as_str(), "ready" | "ended");
+        self.wait(READY, |world| world.events.iter().filter(of_its).any(began))?;
+        if self.events.iter().filter(of_its).any(|event| event.what == "ended") {
+            let log = self.scratch.tail(&format!("{}.log", who.name()));
+            bail!("{} has ended before it was ready: {}", who.name(), shortened(&log));
+        }
+        let ready = self.await_event(BEAT, "ready", |event| event.server == who.name())?;
+        self.pids.insert(who.name(), ready.pid);
+        if who == Who::Prefill {
+            self.record.prefill = ready.pid;
+        }
+        Ok(())
+    }
+
+    /// Wait until the agent covers the prefill; without the hook it may not know it before it
+    /// posts, which a first request has it do.
+    pub(super) fn await_agent(&mut self) -> Result<()> {
+        let pid = self.record.prefill;
+        let there = self.wait(COVERED, |world| world.covered.contains(&pid))?;
+        if !there {
+            let text = format!("the agent does not cover the prefill, {pid}, after {COVERED:?}");
+            self.record.agent_faults.push(text);
+        }
+        Ok(())
+    }
+
+    /// Take in messages until `done`, or for `limit`. Says whether it was done.
+    pub(super) fn wait(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> Result<bool> {
+        let end = Moment::now().plus(limit);
+        while !done(self) {
+            if Moment::now() >= end {
+                return Ok(false);
+            }
+            if let Some(message) = self.launcher.next(BEAT) {
+                self.take(message)?;
+            }
+            if self.agent.as_mut().is_some_and(Agent::is_gone) {
+                self.agent = None;
+                let said = self.scratch.tail("agent.log");
+                self.record.agent_faults.push(format!("the agent ended by itself: {said}"));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Wait for an event and take it out.
+    pub(super) fn await_event(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        which: impl Fn(&Event) -> bool,
+    ) -> Result<Event> {
+        let matches = |event: &Event| event.what == what && which(event);
+        self.wait(limit, |world| world.events.iter().any(matches))?;
+        let Some(index) = self.events.iter().position(matches) else {
+            bail!("the launcher has not said {what:?} within {limit:?}");
+        };
+        Ok(self.events.remove(index))
+    }
+
+    fn take(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Pair(event) => return self.take_event(*event),
+            Message::Agent(Said::Line(seen)) => self.take_line(*seen),
+            Message::Agent(Said::Garbled(text)) => self.record.agent_faults.push(text),
+        }
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: Event) -> Result<()> {
+        match event.what.as_str() {
+            "free" if event.server == "prefill" => self.free = Free::of(&event),
+            "room" if event.server == "prefill" => {
+                if let Some(room) = self.record.rooms.get_mut(&event.room) {
+                    room.state.clone_from(&event.state);
+                }
+            }
+            "free" | "room" | "engine" => {}
+            "answered" => self.answered(event),
+            "refused" => bail!("{}", event.why),
+            "launcher_ended" => bail!("the launcher has ended"),
+            "hit" => {
+                if let Some(room) = self.record.rooms.get_mut(&event.room) {
+                    room.injected = Moment(event.at);
+                }
+                self.events.push(event);
+            }
+            _ => self.events.push(event),
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, event: Event) {
+        if let Some(room) = self.record.rooms.get_mut(&event.room) {
+            let answer = Answer {
+                status: event.status,
+                why: event.why,
+                tokens: event.tokens,
+                took_s: event.took_s,
+            };
+            room.answers.insert(event.side, answer);
+        }
+    }
+
+    fn take_line(&mut self, seen: Seen) {
+        let pid = seen.line.worker.as_ref().map_or(0, |worker| worker.pid);
+        if seen.line.is_covered() {
+            self.covered.insert(pid);
+        }
+        if pid == self.record.prefill {
+            self.record.lines.push(seen);
+        }
+    }
+
+    /// Send a request under a name of the case's, or as one of a load; its number.
+    pub(super) fn request(
+        &mut self,
+        name: Option<&str>,
+        to: Who,
+        prompt: u32,
+        new: u32,
+        only: Option<Who>,
+    ) -> Result<u64> {
+        let number = name.map_or(self.numbered + 1, |name| self.number(name));
+        if name.is_none() {
+            self.numbered += 1;
+        }
+        let sides = match only {
+            None => vec!["prefill", "decode"],
+            Some(who) => vec![who.role()],
+        };
+        let room = Room {
+            name: name.map(str::to_owned),
+            injected: Moment::now(),
+            state: String::new(),
+            asked: sides.len(),
+            answers: BTreeMap::new(),
+        };
+        self.record.rooms.insert(number, room);
+        self.launcher.tell(&json!({
+            "do": "request", "room": number, "to": to.name(), "prompt": prompt, "new": new,
+            "sides": sides,
+        }))?;
+        Ok(number)
+    }
+
+    /// The number of a room by the name that the case gives it, which need not be sent yet.
+    pub(super) fn number(&self, name: &str) -> u64 {
+        let named = self.case.right.iter().position(|right| right.room == name);
+        FIRST_NAMED + named.map_or(u64::MAX >> 32, |place| place as u64)
+    }
+
+    /// Tell the launcher to do something and wait until it says that it has.
+    pub(super) fn order(&mut self, command: &serde_json::Value, told: &str) -> Result<Event> {
+        self.launcher.tell(command)?;
+        self.await_event(ANSWER, told, |_| true)
+    }
+
+    /// Tell the launcher to do something of which it says nothing.
+    pub(super) fn tell(&mut self, command: &serde_json::Value) -> Result<()> {
+        self.launcher.tell(command)
+    }
+
+    /// Keep what is free in the prefill as the one before, after or at the end.
+    pub(super) fn keep_free(&mut self, place: usize) -> Result<()> {
+        let kept = self.record.free.get_mut(place).context("there are three such places")?;
+        *kept = self.free;
+        Ok(())
+    }
+
+    /// What has happened so far.
+    pub(super) const fn record(&mut self) -> &mut Record {
+        &mut self.record
+    }
+
+    /// The same, to look at.
+    pub(super) const fn seen(&self) -> &Record {
+        &self.record
+    }
+
+    /// End the servers and hand over what happened.
+    pub(super) fn finish(self) -> Result<Record> {
+        let Self { launcher, record, agent, .. } = self;
+        launcher.end_all()?;
+        drop(agent);
+        ensure!(record.prefill != 0 || !record.spoilt.is_empty(), "the prefill was never known");
+        Ok(record)
+    }
+}
+
+/// The end of a log whose lines may be long.
+fn shortened(text: &str) -> &str {
+    const MOST: usize = 600;
+    let from = text.len().saturating_sub(MOST);
+    (from..text.len()).find_map(|start| text.get(start..)).unwrap_or_default()
+}
