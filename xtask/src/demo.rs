@@ -1,11 +1,21 @@
 //! `demo`: faults of every kind on a real pair, each verdict shown as it is reached.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
+use clap::Args;
 
 use crate::cases;
 use crate::clock::Moment;
 use crate::say;
-use crate::setup;
+use crate::{setup, surroundings};
+
+/// Options of `cargo xtask demo`.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// Rather than run the cases keep one stalled pair and the agent up until Enter is pressed, to
+    /// try `rooms`, `doctor` and curl on
+    #[arg(long)]
+    hold: bool,
+}
 
 /// What is shown: each kind of fault in its plainest form. `cargo xtask cases` runs all there are.
 const SHOWN: [&str; 16] = [
@@ -28,9 +38,15 @@ const SHOWN: [&str; 16] = [
 ];
 
 /// Set up, build, run the cases; an error unless every verdict is right.
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("the agent loads probes into the kernel\nfix: run as root");
+    }
     setup::run()?;
     cases::build_agent()?;
+    if options.hold {
+        return surroundings::hold();
+    }
     let begun = Moment::now();
     say::line("\nA NIXL prefill and two decodes run beside the agent; faults hit one decode.");
     say::line("The deadline of a stall is shortened to 3 s (default 30 s).\n");

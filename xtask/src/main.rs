@@ -33,7 +33,7 @@ enum Task {
     /// Install whatever is missing: eBPF tool chain, system packages, Python parts
     Setup,
     /// Set up, build, run faults of every kind on a real NIXL pair and show each verdict as it comes
-    Demo,
+    Demo(demo::Options),
     /// Set up and run every test
     Test(test::Options),
     /// Measure what inflightd costs: the table of the README
@@ -54,7 +54,7 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Setup => setup::run(),
-        Task::Demo => demo::run(),
+        Task::Demo(options) => demo::run(&options),
         Task::Test(options) => test::run(&options),
         Task::Bench(options) => price::run(&options),
         Task::Check => check::run(),

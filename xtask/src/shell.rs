@@ -22,9 +22,11 @@ pub(crate) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Run a command quietly and return its stdout; print one line with the seconds it took.
+    /// Run a command quietly and return its stdout; print a line as it begins, for some take
+    /// minutes, and one with the seconds that it took.
     pub(crate) fn run(self, command: &mut Command) -> Result<String> {
         let begun = Moment::now();
+        say::line(format_args!("  {} …", self.what));
         let text = self.quietly(command)?;
         self.tell(begun);
         Ok(text)

@@ -21,7 +21,8 @@ use crate::usage::Usage;
 const BUILD: Step<'static> =
     Step { what: "building the agent", fix: "`cargo xtask setup`, then see the lines above" };
 
-/// Build the agent as it is shipped.
+/// Build the agent, optimised as it is for the measures of the README. What is shipped is built by
+/// the profile `dist`, which differs by link-time optimisation and takes minutes.
 pub(crate) fn build() -> Result<()> {
     BUILD.run(&mut build_command()).map(drop)
 }

@@ -144,10 +144,20 @@ pub(super) fn load(names: &[String]) -> Result<Vec<Case>> {
     cases.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
     if let Some(unknown) = names.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
         let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        bail!("no case is called {unknown}\nfix: choose from {}", known.join(", "));
+        let meant = nearest(unknown, &known).map(|name| format!("did you mean {name}? "));
+        let meant = meant.unwrap_or_default();
+        bail!("no case is called {unknown}\nfix: {meant}choose from {}", known.join(", "));
     }
     cases.retain(|case| names.is_empty() || names.contains(&case.name));
     Ok(cases)
+}
+
+/// The name that was probably meant.
+fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    const NEAR: f64 = 0.8;
+    let like = |name: &&str| strsim::jaro_winkler(word, name);
+    let near = known.iter().copied().filter(|name| like(name) >= NEAR);
+    near.max_by(|one, other| like(one).total_cmp(&like(other)))
 }
 
 /// Read one case file.
@@ -272,5 +282,7 @@ pub(super) mod tests {
     fn a_case_that_is_not_there_is_named_with_those_that_are() {
         let text = load(&["no_such".to_owned()]).unwrap_err().to_string();
         assert!(text.contains("no_such") && text.contains("healthy"), "{text}");
+        let text = load(&["frozen_midwy".to_owned()]).unwrap_err().to_string();
+        assert!(text.contains("did you mean frozen_midway? "), "{text}");
     }
 }

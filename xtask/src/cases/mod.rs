@@ -55,6 +55,9 @@ const RETRIES: u32 = 2;
 pub(crate) struct Options {
     /// Cases to run; all when none is named
     names: Vec<String>,
+    /// Print the cases there are and what each is, and run none
+    #[arg(long)]
+    list: bool,
     /// Run each case so many times
     #[arg(long, default_value_t = 1)]
     repeat: u32,
@@ -71,7 +74,7 @@ pub(crate) struct Options {
     /// Keep what the agents were given, too, for `inflightd replay`
     #[arg(long, requires = "keep")]
     capture: bool,
-    /// Run this agent rather than build it as it is shipped
+    /// Run this agent rather than build one
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
 }
@@ -85,6 +88,14 @@ impl Options {
 
 /// Set up, build the agent, run the cases; an error unless every run is right.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    // A name that is not known is said before minutes are spent on building.
+    let known = file::load(&options.names)?;
+    if options.list {
+        for case in &known {
+            say::line(format_args!("{:<24} {}", case.name, case.what));
+        }
+        return Ok(());
+    }
     match (&options.agent, options.json) {
         (Some(_), _) => {}
         (None, true) => build_agent_quietly()?,

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     /// Keep logs and agent lines in this directory
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Run this agent rather than build it as it is shipped
+    /// Run this agent rather than build one
     #[arg(long, value_name = "FILE")]
     agent: Option<PathBuf>,
 }

@@ -144,17 +144,36 @@ fn ask_all(server: &Server) -> Result<usize> {
     Ok(all.len())
 }
 
-/// The agent as it is shipped, with short deadlines.
-struct Agent(Child);
+/// An agent with short deadlines.
+pub(super) struct Agent(Child);
 
 impl Agent {
     fn start(directory: &Path, listen: &str, pids: &[u32]) -> Result<Self> {
         let log = File::create(directory.join("agent.log")).context("making the agent's log")?;
         let mut command = Command::new(target().join("release/inflightd"));
-        command.args(["run", "--json", "--suspect", "1", "--stall", "3", "--listen", listen]);
+        command.args(["run", "--json"]).stdout(Stdio::null());
+        Self::spawn(command, directory, listen, pids, log)
+    }
+
+    /// The same, whose lines people read as they come.
+    pub(super) fn shown(directory: &Path, listen: &str, pids: &[u32]) -> Result<Self> {
+        let log = File::create(directory.join("agent.log")).context("making the agent's log")?;
+        let mut command = Command::new(target().join("release/inflightd"));
+        command.args(["run", "--lines", "verdicts"]);
+        Self::spawn(command, directory, listen, pids, log)
+    }
+
+    fn spawn(
+        mut command: Command,
+        directory: &Path,
+        listen: &str,
+        pids: &[u32],
+        log: File,
+    ) -> Result<Self> {
+        command.args(["--suspect", "1", "--stall", "3", "--listen", listen]);
         command.arg("--state-dir").arg(directory.join("state"));
         command.args(pids.iter().flat_map(|pid| ["--pid".to_owned(), pid.to_string()]));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.stdin(Stdio::null()).stderr(log);
         command.spawn().context("starting the agent").map(Self)
     }
 }

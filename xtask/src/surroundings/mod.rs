@@ -2,11 +2,13 @@
 
 mod dashboard;
 mod deploy;
+mod hold;
 mod live;
 mod rules;
 mod server;
 mod worker;
 
+pub(crate) use hold::hold;
 pub(crate) use live::{Options, run};
 
 use anyhow::{Context as _, Result};

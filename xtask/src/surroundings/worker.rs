@@ -38,7 +38,10 @@ impl Process {
     fn start(directory: &Path, script: &str, name: &str) -> Result<(Self, Event)> {
         let log = File::create(directory.join(script).with_extension("err"))
             .with_context(|| format!("making the log of {script}"))?;
-        let mut child = Command::new(venv_python())
+        // A stopped process would outlive a run that Ctrl-C ends.
+        let mut child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(venv_python())
             .arg(tree::root().join("xtask/pair").join(script))
             .args([name, "--memory", &MEMORY.to_string()])
             .stdin(Stdio::piped())
