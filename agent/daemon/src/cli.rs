@@ -93,6 +93,10 @@ pub struct Flags {
     /// Address of metrics and health, such as `127.0.0.1:9464`, or `off`.
     #[arg(long, value_name = "ADDR|off")]
     pub listen: Option<String>,
+    /// Which lines go to standard output: all, verdicts or none, as `output.lines` in the file says
+    /// [default: all]. Their form is text, or JSON with --json.
+    #[arg(long, value_name = "all|verdicts|none")]
+    pub lines: Option<String>,
     /// Send spans, logs and metrics to this OTLP endpoint, such as `http://127.0.0.1:4317`.
     #[arg(long, value_name = "ENDPOINT")]
     pub otlp: Option<String>,

@@ -103,6 +103,7 @@ impl Agenda {
 pub fn run(args: &cli::Run) -> Result<(), RunError> {
     let mut config = Config::load(args)?;
     note(&config);
+    say_what_is_in_force(args, &config);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -117,6 +118,23 @@ pub fn run(args: &cli::Run) -> Result<(), RunError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         Err(error) => Err(RunError::io("writing a line")(error)),
     }
+}
+
+/// The first question of whoever reads the log: with what the agent was started.
+fn say_what_is_in_force(args: &cli::Run, config: &Config) {
+    let file = Config::file(args.config.as_deref());
+    let file = file.map_or_else(|| "none".to_owned(), |file| file.display().to_string());
+    let otlp = config.otlp.as_ref().map_or("off", |otlp| otlp.endpoint.as_str());
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        config = file,
+        state_dir = %config.state_dir.display(),
+        otlp,
+        probes = config.probes,
+        stall_s = config.policy.stall.secs_f64(),
+        form = if args.json { "json" } else { "text" },
+        "inflightd starts"
+    );
 }
 
 fn prepare(args: &cli::Run, config: &Config) -> Result<Agent, RunError> {

@@ -97,9 +97,15 @@ fn deadlines(draft: &mut Draft, file: &mut File) -> Policy {
     };
     let stalls =
         [("deadlines.stall", policy.stall), ("deadlines.stall_mooncake", policy.stall_mooncake)];
+    let mooncake_is_given = draft.origins.contains_key("deadlines.stall_mooncake");
     for stall in stalls {
+        let told = draft.problems.len();
         ordered(draft, ("deadlines.suspect", policy.suspect), stall);
         ordered(draft, stall, ("deadlines.max_dwell", policy.max_dwell));
+        // The other stall goes along with this one: the same mistake would be told twice.
+        if draft.problems.len() > told && !mooncake_is_given {
+            break;
+        }
     }
     follow(draft, &policy, &base);
     policy

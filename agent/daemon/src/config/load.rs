@@ -16,7 +16,7 @@ pub const CONFIG_FILE: &str = "/etc/inflightd/inflightd.toml";
 const BYTES_MAX: usize = 1 << 20;
 
 /// Environment variables and their keys.
-const VARIABLES: [(&str, &str); 12] = [
+const VARIABLES: [(&str, &str); 13] = [
     ("INFLIGHTD_SUSPECT", "deadlines.suspect"),
     ("INFLIGHTD_STALL", "deadlines.stall"),
     ("INFLIGHTD_STALL_MOONCAKE", "deadlines.stall_mooncake"),
@@ -28,6 +28,7 @@ const VARIABLES: [(&str, &str); 12] = [
     ("INFLIGHTD_STATE_DIR", "state_dir"),
     ("INFLIGHTD_LISTEN", "http.listen"),
     ("INFLIGHTD_OTLP", "otlp.endpoint"),
+    ("INFLIGHTD_LINES", "output.lines"),
     ("INFLIGHTD_HEALTHY_RATE", "output.healthy_rate"),
 ];
 
@@ -54,9 +55,13 @@ impl Config {
 
     /// The same for whoever has a file and flags, or neither.
     pub fn find(file: Option<&Path>, flags: &cli::Flags) -> Result<Self, ConfigError> {
-        let fallback = Path::new(CONFIG_FILE);
-        let path = file.or_else(|| fallback.exists().then_some(fallback));
-        Self::assemble(path, &std::env::vars_os().collect(), flags)
+        Self::assemble(Self::file(file).as_deref(), &std::env::vars_os().collect(), flags)
+    }
+
+    /// The file that is read: the one that is named, else the usual one where it is there.
+    pub fn file(named: Option<&Path>) -> Option<PathBuf> {
+        let usual = || Path::new(CONFIG_FILE).exists().then(|| PathBuf::from(CONFIG_FILE));
+        named.map(Path::to_owned).or_else(usual)
     }
 
     /// The configuration that a file gives, in this process's environment and without flags.
@@ -223,6 +228,7 @@ fn take_flags(draft: &mut Draft, given: &cli::Flags) {
         ("--stall", "deadlines.stall", &given.stall),
         ("--state-dir", "state_dir", &state_dir),
         ("--listen", "http.listen", &given.listen),
+        ("--lines", "output.lines", &given.lines),
         ("--otlp", "otlp.endpoint", &given.otlp),
     ];
     for (flag, key, value) in flags {

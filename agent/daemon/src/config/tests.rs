@@ -198,6 +198,29 @@ fn all_errors_come_at_once_in_the_order_of_the_file() {
 }
 
 #[test]
+fn deadlines_out_of_order_are_told_once() {
+    for text in ["deadlines.suspect = 40\ndeadlines.stall = 30\n", "deadlines.max_dwell = 20\n"] {
+        let message = assemble(text, &[], &Flags::default()).unwrap_err();
+        assert_eq!(message.matches("it must not be").count(), 1, "{message}");
+    }
+}
+
+#[test]
+fn the_lines_that_go_out_are_chosen_by_flag_environment_and_file_alike() {
+    let flags = Flags { lines: Some("none".to_owned()), ..Flags::default() };
+    let (text, environment) = ("output.lines = 'all'\n", [("INFLIGHTD_LINES", "verdicts")]);
+    assert_eq!(assemble(text, &environment, &flags).unwrap().output.lines, Lines::None);
+    let by_environment = assemble(text, &environment, &Flags::default()).unwrap();
+    assert_eq!(by_environment.output.lines, Lines::Verdicts);
+    let flags = Flags { lines: Some("verdict".to_owned()), ..Flags::default() };
+    let message = assemble(text, &[], &flags).unwrap_err();
+    assert!(
+        message.contains("flag --lines: `output.lines` is `verdict`: did you mean"),
+        "{message}"
+    );
+}
+
+#[test]
 fn a_broken_line_hides_no_other() {
     let message = lift("probes = ?\n[deadlines]\nstall = 0\n").unwrap_err();
     assert!(
