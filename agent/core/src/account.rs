@@ -62,6 +62,8 @@ pub(crate) struct Standing {
     pub(crate) finding: Finding,
     pub(crate) cause: Cause,
     pub(crate) at: Nanos,
+    /// The stay that it waits behind, where the verdict says so.
+    pub(crate) head: Option<Seq>,
 }
 
 /// Cumulative counts of a room's marks.

@@ -172,7 +172,7 @@ impl Ledger {
             Fact::Life(peer, life) => return Self::life(book, at, peer, life),
             Fact::ThreadExit(tid) => return one(book.thread_exit(at, tid)),
             Fact::Told(seq, finding, cause) => {
-                let standing = Some(Standing { finding, cause, at });
+                let standing = Some(Standing { finding, cause, at, head: None });
                 if seq == Seq::NODE {
                     book.node.standing = standing;
                 } else if let Some(account) = book.accounts.get_mut(&seq) {

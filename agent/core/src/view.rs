@@ -18,11 +18,18 @@ pub struct Standing {
     pub cause: Cause,
     /// Since when it stands.
     pub since: Nanos,
+    /// The stay that the room waits behind, where this life of the agent told so.
+    pub head: Option<Seq>,
 }
 
 impl Standing {
     const fn of(standing: crate::account::Standing) -> Self {
-        Self { finding: standing.finding, cause: standing.cause, since: standing.at }
+        Self {
+            finding: standing.finding,
+            cause: standing.cause,
+            since: standing.at,
+            head: standing.head,
+        }
     }
 
     /// Whether somebody was told at once.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::health::Health;
+use crate::proc::PodUid;
 use crate::views::{AgentView, RoomsView, WorkersView};
 
 /// Most questions that wait; a further one is turned away.
@@ -17,14 +18,25 @@ const WAITING_MAX: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What may be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// How the workers are: all, or those of one process.
-    Workers(Option<u32>),
+    /// How the workers are.
+    Workers(Whose),
     /// Open rooms, the oldest first, at most so many; of all workers or of one process.
     Rooms(usize, Option<u32>),
     /// What the agent is and does.
     Agent,
+}
+
+/// Which workers are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Whose {
+    /// All.
+    All,
+    /// Those of one process, by its id on the host.
+    Process(u32),
+    /// Those of one pod of Kubernetes.
+    Pod(PodUid),
 }
 
 /// What the loop says.
@@ -136,10 +148,10 @@ mod tests {
     fn a_question_is_answered() {
         block_on(async {
             let (mut desk, asker) = desk();
-            let ask = tokio::spawn(async move { asker.ask(Ask::Workers(Some(7))).await });
+            let ask = tokio::spawn(async move { asker.ask(Ask::Workers(Whose::Process(7))).await });
             tokio::task::yield_now().await;
             let question = desk.question().unwrap();
-            assert_eq!(question.ask, Ask::Workers(Some(7)));
+            assert_eq!(question.ask, Ask::Workers(Whose::Process(7)));
             question.answer(Answer::Workers(WorkersView::default()));
             assert!(matches!(ask.await.unwrap(), Ok(Answer::Workers(_))));
         });

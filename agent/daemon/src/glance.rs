@@ -10,7 +10,8 @@
 //! * nothing gets through: at least two rooms are stuck (one in an alert, the others in an alert
 //!   or behind one), no room older than `stall` is anything else, and for as long as `stall` no
 //!   room has left with success and no payload byte of an open room has moved. The word for this
-//!   is `nothing_completes`; whose fault it is, the alerts' causes say.
+//!   is `nothing_completes`; whose fault it is, the alerts' causes say; or
+//! * its process is stopped, for longer than a tool takes that looks at its stacks.
 //!
 //! A single stuck room with no other traffic does not count: nobody has tried whether others pass.
 
@@ -27,6 +28,8 @@ pub enum Why {
     Own(Cause),
     /// Rooms are stuck and none gets through.
     NothingCompletes,
+    /// Its process is stopped.
+    Stopped,
 }
 
 impl Why {
@@ -35,7 +38,13 @@ impl Why {
         match self {
             Self::Own(cause) => cause.name(),
             Self::NothingCompletes => "nothing_completes",
+            Self::Stopped => "stopped",
         }
+    }
+
+    /// Whether it is the worker's own trouble: a restart of it helps.
+    pub const fn is_own(self) -> bool {
+        !matches!(self, Self::NothingCompletes)
     }
 }
 

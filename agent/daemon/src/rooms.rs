@@ -32,6 +32,7 @@ struct Entry {
     peers: Vec<Peer>,
     serving_tid: Option<u32>,
     verdict: Option<Standing>,
+    behind: Option<RoomId>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -114,8 +115,9 @@ fn is_alert(room: &Entry) -> bool {
 }
 
 fn cells(room: &Entry) -> [String; 9] {
+    let behind = room.behind.map(|head| format!(" room {head}")).unwrap_or_default();
     let verdict = match (&room.verdict, room.serving_tid) {
-        (Some(verdict), _) => format!("{} / {}", verdict.finding, verdict.cause),
+        (Some(verdict), _) => format!("{} / {}{behind}", verdict.finding, verdict.cause),
         (None, Some(tid)) => format!("- (thread {tid} works for it)"),
         (None, None) => "-".to_owned(),
     };
@@ -170,7 +172,8 @@ mod tests {
          "verdict":{"severity":"alert","finding":"stopped_midway","cause":"peer_frozen"}},
         {"seq":2,"room":0,"rid":null,"worker":null,"dwell_s":0.004,"since_progress_s":0.004,
          "phase":"none","bytes":{"expected":0,"posted":0,"completed":0},"peers":[],
-         "serving_tid":null,"verdict":null}]}"#;
+         "serving_tid":null,"verdict":{"severity":"info","finding":"never_started",
+         "cause":"queued_behind"},"behind":"9223372036854775809"}]}"#;
 
     #[test]
     fn rooms_show_as_a_table() {
@@ -188,7 +191,10 @@ mod tests {
             "31.2 s 30.5 s 7 9223372036854775809 r?[31m1 transferring 512.0 KiB / 1.0 MiB \
              decode-0 +1 stopped_midway / peer_frozen"
         );
-        assert_eq!(lines[3].join(" "), "4 ms 4 ms - 0 - none 0 B - -");
+        assert_eq!(
+            lines[3].join(" "),
+            "4 ms 4 ms - 0 - none 0 B - never_started / queued_behind room 9223372036854775809"
+        );
         assert!(!text.contains('\u{1b}'));
     }
 

@@ -7,11 +7,13 @@ use serde::Serialize;
 use crate::config::Setting;
 use crate::sink::{BytesField, CoverageField, PeerField, RanksField, RoomId, WorkerField};
 
-/// `/workers` and `/workers/{pid}`.
+/// `/workers`, `/workers/{pid}` and `/workers/pod/{uid}`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct WorkersView {
     /// Whether any of them is wedged.
     pub wedged: bool,
+    /// Whether any of them is by its own trouble, so that a restart of it helps.
+    pub own_fault: bool,
     /// Each worker.
     pub workers: Vec<WorkerView>,
 }
@@ -35,7 +37,8 @@ pub struct WorkerView {
     pub wedged: bool,
     /// Since when, RFC 3339; `null` when it is not wedged.
     pub wedged_since: Option<String>,
-    /// Why it counts as wedged: `scheduler_wedged`, `worker_thread_dead` or `nothing_completes`.
+    /// Why it counts as wedged: `scheduler_wedged`, `worker_thread_dead`, `stopped` or
+    /// `nothing_completes`.
     pub why: Option<&'static str>,
     /// Seconds since the scheduler last polled its queue; `null` when that was never seen.
     pub beat_age_s: Option<f64>,
@@ -104,6 +107,9 @@ pub struct RoomView {
     pub serving_tid: Option<u32>,
     /// The verdict that stands.
     pub verdict: Option<StandingView>,
+    /// The room that it waits behind, the head of its incident; `null` for one that waits behind
+    /// none, and where that was told by an earlier life of the agent.
+    pub behind: Option<RoomId>,
 }
 
 /// A verdict that stands.
@@ -119,6 +125,8 @@ pub struct StandingView {
     pub cause: &'static str,
     /// Since when, RFC 3339.
     pub since: String,
+    /// The trouble that it belongs to: the `id` of the stay that is at its head.
+    pub incident: Option<String>,
 }
 
 /// `/agent`.

@@ -69,7 +69,7 @@ impl Ledger {
         let Verdict { at, worker, finding, cause, .. } = verdict;
         self.clear_node(at, worker, ClearReason::Changed);
         if let Some(book) = self.books.get_mut(&worker) {
-            book.node.standing = Some(Standing { finding, cause, at });
+            book.node.standing = Some(Standing { finding, cause, at, head: None });
             self.outputs.push_back(Output::Verdict(verdict));
         }
     }

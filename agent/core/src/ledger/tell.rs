@@ -52,11 +52,11 @@ impl Ledger {
         let Some(account) = self.account(worker, seq) else {
             return;
         };
-        let (finding, cause) = (verdict.finding, verdict.cause);
+        let (finding, cause, head) = (verdict.finding, verdict.cause, verdict.head);
         account.stalled |= verdict.is_alert();
         self.clear(now, worker, seq, ClearReason::Changed);
         if let Some(account) = self.account(worker, seq) {
-            account.standing = Some(Standing { finding, cause, at: now });
+            account.standing = Some(Standing { finding, cause, at: now, head });
         }
         self.outputs.push_back(Output::Verdict(verdict));
     }

@@ -1,11 +1,13 @@
 //! What the agent answers when it is asked.
 
+use std::collections::BTreeMap;
+
 use inflightd_core::Nanos;
-use inflightd_core::fact::{Phase, Worker};
+use inflightd_core::fact::{Phase, Room, Seq, Worker};
 use inflightd_core::view::{RoomView as Seen, Standing};
 
 use super::Agent;
-use crate::desk::{Answer, Ask};
+use crate::desk::{Answer, Ask, Whose};
 use crate::glance::Glance;
 use crate::names::WorkerName;
 use crate::sink::{RanksField, RoomId, Writer, sights};
@@ -16,6 +18,9 @@ use crate::views::{
 /// Most questions answered at one wake-up: each may be a walk over all rooms.
 const ANSWERS_MAX: usize = 4;
 
+/// The rooms of stays.
+type Stays = BTreeMap<(Worker, Seq), Room>;
+
 impl Agent {
     /// Marks that the loop has woken up, which it wanted to do at `wanted`, and answers who waits.
     pub fn attend(&mut self, wanted: Nanos, now: Nanos) {
@@ -25,29 +30,34 @@ impl Agent {
             let Some(question) = self.desk.question() else {
                 return;
             };
-            let answer = match question.ask {
-                Ask::Workers(pid) => Answer::Workers(self.workers_view(pid, now)),
-                Ask::Rooms(most, pid) => Answer::Rooms(self.rooms_view(most, pid, now)),
+            let answer = match &question.ask {
+                Ask::Workers(whose) => Answer::Workers(self.workers_view(whose, now)),
+                Ask::Rooms(most, pid) => Answer::Rooms(self.rooms_view(*most, *pid, now)),
                 Ask::Agent => Answer::Agent(Box::new(self.agent_view())),
             };
             question.answer(answer);
         }
     }
 
-    fn asked(&self, pid: Option<u32>) -> Vec<Worker> {
-        let workers = self.workers.values();
-        let asked = workers.filter(|watched| pid.is_none_or(|pid| watched.pid == pid));
+    fn asked(&self, whose: &Whose) -> Vec<Worker> {
+        let is_asked = |pid: u32| match whose {
+            Whose::All => true,
+            Whose::Process(asked) => pid == *asked,
+            Whose::Pod(uid) => uid.has(pid),
+        };
+        let asked = self.workers.values().filter(|watched| is_asked(watched.pid));
         asked.map(|watched| watched.number).collect()
     }
 
-    fn workers_view(&mut self, pid: Option<u32>, now: Nanos) -> WorkersView {
+    fn workers_view(&mut self, whose: &Whose, now: Nanos) -> WorkersView {
         let mut view = WorkersView::default();
-        for number in self.asked(pid) {
-            let Some(glance) = self.glances.look(&self.ledger, number, now) else {
+        for number in self.asked(whose) {
+            let Some(glance) = self.glance(number, now) else {
                 continue;
             };
             if let Some(name) = self.names.worker(number) {
                 view.wedged |= glance.wedged.is_some();
+                view.own_fault |= glance.wedged.is_some_and(|wedged| wedged.why.is_own());
                 view.workers.push(self.worker_view(name, &glance));
             }
         }
@@ -86,15 +96,24 @@ impl Agent {
 
     fn rooms_view(&self, most: usize, pid: Option<u32>, now: Nanos) -> RoomsView {
         let mut seen: Vec<(Worker, Seen<'_>)> = Vec::new();
-        for number in self.asked(pid) {
+        for number in self.asked(&pid.map_or(Whose::All, Whose::Process)) {
             if let Some(view) = self.ledger.view(number) {
                 seen.extend(view.rooms().map(|room| (number, room)));
             }
         }
         let open = seen.len() as u64;
+        let of_stays: Stays = seen.iter().map(|(of, room)| ((*of, room.seq), room.room)).collect();
         seen.sort_unstable_by_key(|(number, room)| (room.appended_at, *number, room.seq));
         seen.truncate(most);
-        let rooms = seen.iter().map(|(number, room)| self.room_view(*number, room, now)).collect();
+        let rooms = seen.iter().map(|(number, room)| {
+            let head = room.standing.and_then(|standing| standing.head);
+            let head = head.and_then(|head| of_stays.get(&(*number, head)));
+            RoomView {
+                behind: head.map(|head| RoomId(head.0)),
+                ..self.room_view(*number, room, now)
+            }
+        });
+        let rooms = rooms.collect();
         RoomsView { open, rooms }
     }
 
@@ -116,6 +135,7 @@ impl Agent {
             posts: room.posts,
             peers: writer.peers(room.peers),
             serving_tid: room.serving.map(|(tid, _)| tid.0),
+            behind: None,
             verdict: room.standing.map(|standing| self.standing_view(worker, room, standing)),
         }
     }
@@ -129,6 +149,7 @@ impl Agent {
             finding: finding.name(),
             cause: cause.name(),
             since: self.clock.wall(standing.since).to_string(),
+            incident: name.map(|name| name.identity.room_id(standing.head.unwrap_or(room.seq))),
         }
     }
 

@@ -4,6 +4,7 @@ use inflightd_core::Nanos;
 use inflightd_core::fact::Worker;
 
 use super::Agent;
+use crate::glance::{Glance, Wedged, Why};
 use crate::names::WorkerName;
 
 impl Agent {
@@ -14,14 +15,24 @@ impl Agent {
         self.names.add_worker(number, name);
     }
 
+    /// Looks at a worker: its rooms, and whether its process is let run.
+    pub(super) fn glance(&mut self, number: Worker, now: Nanos) -> Option<Glance> {
+        let mut glance = self.glances.look(&self.ledger, number, now)?;
+        if let Some(since) = self.workers.get_mut(&number)?.stopped(now) {
+            glance.wedged = Some(Wedged { why: Why::Stopped, since });
+        }
+        Some(glance)
+    }
+
     /// Brings the instruments up to date.
     pub(super) fn gaze(&mut self, now: Nanos) {
-        let instruments = self.teller.instruments();
-        for number in self.workers.keys() {
-            if let Some(glance) = self.glances.look(&self.ledger, *number, now) {
-                instruments.show(*number, glance);
+        let numbers: Vec<Worker> = self.workers.keys().copied().collect();
+        for number in numbers {
+            if let Some(glance) = self.glance(number, now) {
+                self.teller.instruments().show(number, glance);
             }
         }
+        let instruments = self.teller.instruments();
         instruments.set_counts(self.ledger.misfits(), self.hits.links(), &self.mishaps);
     }
 }

@@ -10,7 +10,8 @@ use serde_json::json;
 
 use super::Front;
 use crate::clock::Clock;
-use crate::desk::{Answer, Ask};
+use crate::desk::{Answer, Ask, Whose};
+use crate::proc::PodUid;
 
 /// Content type of Prometheus' text format.
 pub const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -19,8 +20,9 @@ const ROOMS: usize = 1000;
 /// Most rooms in one answer.
 const ROOMS_MAX: usize = 16_384;
 
-const FOR_ALL: &str = "/metrics /healthz /readyz /workers /workers/{pid}";
-const FOR_ROOT: &str = "/metrics /healthz /readyz /workers /workers/{pid} /rooms /agent";
+const FOR_ALL: &str = "/metrics /healthz /readyz /workers /workers/{pid} /workers/pod/{uid}";
+const FOR_ROOT: &str =
+    "/metrics /healthz /readyz /workers /workers/{pid} /workers/pod/{uid} /rooms /agent";
 
 /// The routes on the TCP address.
 pub(super) fn for_all(front: &Front) -> Router {
@@ -43,6 +45,7 @@ fn shared() -> Router<Front> {
         .route("/readyz", get(readyz))
         .route("/workers", get(workers))
         .route("/workers/{pid}", get(worker))
+        .route("/workers/pod/{uid}", get(pod))
 }
 
 fn unknown(routes: &str) -> Response {
@@ -91,7 +94,7 @@ async fn ask(front: &Front, ask: Ask) -> Result<Answer, Response> {
 }
 
 async fn workers(State(front): State<Front>) -> Response {
-    match ask(&front, Ask::Workers(None)).await {
+    match ask(&front, Ask::Workers(Whose::All)).await {
         Ok(Answer::Workers(view)) => said(true, &view),
         Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
         Err(refusal) => refusal,
@@ -103,12 +106,41 @@ async fn worker(State(front): State<Front>, Path(text): Path<String>) -> Respons
         let told = format!("`{text}` is no process id: give a number, such as /workers/4711");
         return refuse(StatusCode::NOT_FOUND, &told);
     };
-    match ask(&front, Ask::Workers(Some(pid))).await {
+    match ask(&front, Ask::Workers(Whose::Process(pid))).await {
         Ok(Answer::Workers(view)) if view.workers.is_empty() => {
             let told = format!("process {pid} is no worker under watch: /workers lists them");
             refuse(StatusCode::NOT_FOUND, &told)
         }
         Ok(Answer::Workers(view)) => said(!view.wedged, &view),
+        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Err(refusal) => refusal,
+    }
+}
+
+/// How the workers of a pod are, for its own probes: a container knows its pod, not its host's
+/// process ids. A pod of which no worker is known is well as far as can be said: it may just start.
+async fn pod(
+    State(front): State<Front>,
+    Path(text): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let Some(uid) = PodUid::parse(&text) else {
+        let told = format!("`{text}` is no UID of a pod: give its metadata.uid");
+        return refuse(StatusCode::NOT_FOUND, &told);
+    };
+    let own_only = match query.as_deref() {
+        None | Some("") => false,
+        Some("only=own") => true,
+        Some(other) => {
+            let told = format!("unknown `{other}`: there is `only=own`, for liveness probes");
+            return refuse(StatusCode::BAD_REQUEST, &told);
+        }
+    };
+    match ask(&front, Ask::Workers(Whose::Pod(uid))).await {
+        Ok(Answer::Workers(view)) => {
+            let is_sick = if own_only { view.own_fault } else { view.wedged };
+            said(!is_sick, &view)
+        }
         Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
         Err(refusal) => refusal,
     }

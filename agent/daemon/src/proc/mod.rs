@@ -1,6 +1,7 @@
 //! What `/proc` says about a process. Parsing is apart from reading, and bounded.
 
 pub mod maps;
+mod pod;
 mod transports;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 
 pub use maps::{LoadMap, Mapping, Maps, TableMap};
+pub use pod::PodUid;
 pub use transports::may_pass_sockets;
 
 /// Longest `/proc/PID/stat` or `status` that is read.

@@ -23,6 +23,9 @@ use crate::table::{Mapped, OpenError};
 /// So long after a table was found full its word is doubted.
 const FULL_DOUBT: Nanos = Nanos::from_secs(600);
 
+/// A process counts as stopped after so long: who takes its stacks stops it for less.
+const STOPPED: Nanos = Nanos::from_secs(2);
+
 /// A worker under watch.
 #[derive(Debug)]
 pub struct Watched {
@@ -46,6 +49,8 @@ pub struct Watched {
     pub implausible: bool,
     /// It can write into processes of its own node past its sockets.
     pub other_transport: bool,
+    /// When its process was first seen stopped; `None` while it runs.
+    stopped_since: Option<Nanos>,
     /// What was last told of each source.
     pub sights: BTreeMap<Source, Sight>,
     full: Full,
@@ -71,6 +76,7 @@ impl Watched {
             tracker,
             implausible: false,
             other_transport: false,
+            stopped_since: None,
             sights: BTreeMap::new(),
             full: Full::default(),
         }
@@ -84,6 +90,13 @@ impl Watched {
     /// Whether the process is still the one that was found.
     pub fn is_alive(&self) -> bool {
         Stat::of(self.pid).is_ok_and(|stat| stat.start == self.start && !stat.is_gone())
+    }
+
+    /// Looks whether the process is stopped: since when, where that has lasted for [`STOPPED`].
+    pub fn stopped(&mut self, now: Nanos) -> Option<Nanos> {
+        let is_stopped = Stat::of(self.pid).is_ok_and(|stat| stat.is_stopped());
+        self.stopped_since = is_stopped.then(|| self.stopped_since.unwrap_or(now));
+        self.stopped_since.filter(|since| now.since(*since) >= STOPPED)
     }
 
     /// How well the table sees, given its counters now.
