@@ -37,6 +37,14 @@ impl Clock {
         Nanos(nanos(ClockId::Monotonic))
     }
 
+    /// The moment of a tick since boot, as `/proc/PID/stat` gives the start of a process: at most
+    /// a tick (10 ms) before it. Ticks count on while the machine sleeps, monotonic time does not.
+    pub fn at_tick(tick: u64) -> Nanos {
+        let asleep = nanos(ClockId::Boottime).saturating_sub(nanos(ClockId::Monotonic));
+        let length = SECOND / rustix::param::clock_ticks_per_second().max(1);
+        Nanos(tick.saturating_mul(length).saturating_sub(asleep))
+    }
+
     /// A monotonic moment as wall time.
     pub const fn wall(&self, at: Nanos) -> Wall {
         Wall(at.0.saturating_add(self.offset))
@@ -83,6 +91,20 @@ const fn civil(day: u64) -> (u64, u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_began_before_now_and_after_its_parent() {
+        let start = |pid| Clock::at_tick(crate::proc::Stat::of(pid).unwrap().start);
+        let own = start(std::process::id());
+        assert!(own <= Clock::now(), "{own:?}");
+        assert!(start(1) <= own);
+        let tenth = Nanos::from_millis(100);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let begun = start(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(own.0 <= begun.0 + tenth.0 && begun <= Clock::now());
+    }
 
     #[test]
     fn wall_time_shows_as_rfc_3339() {

@@ -9,6 +9,7 @@ use inflightd_core::fact::{Life, Peer, Worker};
 
 use super::Agent;
 use super::peers::Place;
+use crate::clock::Clock;
 use crate::meters;
 use crate::names::PeerName;
 
@@ -97,6 +98,7 @@ impl Agent {
     fn look_at_peer(&mut self, worker: Worker, peer: Peer, at: Nanos, now: Nanos) {
         let (life, at) = match self.whereabouts(worker, peer, now) {
             Place::Process(pid, start) => {
+                self.tell_predecessor(worker, peer, start);
                 let life = meters::life(pid, start);
                 let mut of_process =
                     self.workers.values().filter(|w| (w.pid, w.start) == (pid, start));
@@ -109,6 +111,22 @@ impl Agent {
             Place::Unseen => (Life::Unseen, now),
         };
         self.tell_life(worker, peer, life, at);
+    }
+
+    /// Rooms that are older than the process that goes by their peer's name were let in for
+    /// another one. Whoever saw it end has told so; a late agent knows by the ages.
+    pub(super) fn tell_predecessor(&mut self, worker: Worker, peer: Peer, start: u64) {
+        if self.peers.lives.has_seen(worker, peer) {
+            return;
+        }
+        let begun = Clock::at_tick(start);
+        let is_older = self.workers.get(&worker).is_some_and(|watched| {
+            let mut open = watched.tracker.open().values();
+            open.any(|open| open.peers.contains(&peer) && open.appended_at < begun)
+        });
+        if is_older {
+            self.tell_life(worker, peer, Life::Gone, begun);
+        }
     }
 }
 

@@ -31,7 +31,7 @@ const PEERS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     sockets: Sockets,
-    lives: Lives,
+    pub(super) lives: Lives,
     pub(super) of: BTreeMap<Worker, OfWorker>,
 }
 
@@ -268,7 +268,10 @@ impl Agent {
         let (mut seen, mut unseen) = (0_usize, 0_usize);
         for peer in needed {
             let life = match self.whereabouts(number, peer, now) {
-                Place::Process(pid, start) => meters::life(pid, start),
+                Place::Process(pid, start) => {
+                    self.tell_predecessor(number, peer, start);
+                    meters::life(pid, start)
+                }
                 Place::Gone => Life::Gone,
                 Place::Unseen => Life::Unseen,
             };

@@ -45,6 +45,11 @@ impl Lives {
         is_news
     }
 
+    /// Whether a peer's process was told of.
+    pub fn has_seen(&self, worker: Worker, peer: Peer) -> bool {
+        self.told.get(&(worker, peer)).is_some_and(|(life, _)| *life != Life::Unseen)
+    }
+
     /// Forgets the peers that are not in `used`.
     pub fn keep(&mut self, used: &BTreeSet<Peer>) {
         self.told.retain(|(_, peer), _| used.contains(peer));
