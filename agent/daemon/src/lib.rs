@@ -7,6 +7,7 @@
 //! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
 //! * [`journal`]: what was told, across the agent's lives; [`tap`] and [`replay`]: captures;
 //! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for;
+//! * [`heap`]: memory goes back to the system after a flood;
 //! * [`log`]: the agent's own log, which holds up nobody;
 //! * [`telemetry`]: the same for collectors and scrapers, in a thread of its own.
 //!
@@ -24,6 +25,7 @@ pub mod doctor;
 pub mod error;
 pub mod glance;
 pub mod health;
+pub mod heap;
 pub mod hits;
 pub mod http;
 pub mod identity;

@@ -16,6 +16,7 @@ use crate::desk::Desk;
 use crate::discover::Census;
 use crate::error::RunError;
 use crate::health::Health;
+use crate::heap;
 use crate::hits::Hits;
 use crate::http::{self, Front};
 use crate::journal::Journal;
@@ -101,6 +102,7 @@ impl Agenda {
 
 /// Runs the agent until it is told to stop.
 pub fn run(args: &cli::Run) -> Result<(), RunError> {
+    heap::settle();
     let mut config = Config::load(args)?;
     note(&config);
     say_what_is_in_force(args, &config);

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use inflightd_abi::table::{Geometry, Table, TableError};
 use inflightd_core::Reason;
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_get_seals, memfd_create};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::proc::TableMap;
 
@@ -145,6 +145,16 @@ impl Mapped {
     pub fn table(&self) -> Result<Table<'_>, TableError> {
         Table::create(self.words(), self.geometry)
     }
+
+    /// Gives the pages that were read back: they count as this process's memory too, 8 MiB for a
+    /// full table, although they are the worker's. They come again when they are read again.
+    pub fn release(&self) {
+        let (start, bytes) = (self.start.as_ptr().cast(), self.words * 8);
+        // SAFETY: the mapping is this value's and of this length. It is shared and read-only, so
+        // what is dropped is the way to the pages, not what is in them: a reader finds them again.
+        let released = unsafe { madvise(start, bytes, Advice::LinuxDontNeed) };
+        debug_assert!(released.is_ok(), "a mapping that we made can be given back");
+    }
 }
 
 impl Drop for Mapped {
@@ -209,6 +219,25 @@ mod tests {
         let table = mapped.table().unwrap();
         assert_eq!(table.geometry(), SMALL);
         assert_eq!(table.header().pid, 42);
+    }
+
+    /// Resident KiB of the mapping that begins at an address.
+    fn resident(mapped: &Mapped) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begin = format!("{:x}-", mapped.start.as_ptr().addr());
+        let of = smaps.lines().skip_while(|line| !line.starts_with(&begin));
+        let rss = of.skip(1).find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    #[test]
+    fn a_table_that_was_read_is_given_back_and_can_be_read_again() {
+        let mapped = Mapped::map(&table_file()).unwrap();
+        assert!(resident(&mapped) > 0, "opening it reads it");
+        mapped.release();
+        assert_eq!(resident(&mapped), 0);
+        assert_eq!(mapped.table().unwrap().header().pid, 42);
+        assert!(resident(&mapped) > 0);
     }
 
     #[test]

@@ -210,6 +210,9 @@ impl Agent {
                 }
                 sight = Some(watched.table_sight(&table.counters(), now));
             }
+            if let Some(mapped) = &mapped {
+                mapped.release();
+            }
             watched.mapped = mapped;
         });
         if let Some(sight) = sight {

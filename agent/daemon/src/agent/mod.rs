@@ -38,6 +38,7 @@ use crate::config::{Config, Setting};
 use crate::desk::Desk;
 use crate::discover::Census;
 use crate::glance::Glances;
+use crate::heap::Heap;
 use crate::hits::{Hits, Seen};
 use crate::names::Names;
 use crate::proc::Maps;
@@ -49,8 +50,10 @@ use crate::worker::Watched;
 
 /// The fields of a handle were not those of a handle, although its build is known.
 const DOUBTED: Sight = Sight::Degraded(Reason::SelfCheckFailed);
-/// Most batches of records taken in one round: a flood must not keep the tables from being read.
-const BATCHES_MAX: usize = 256;
+/// Most batches of records taken in one round: as many as a full ring of the smallest records is.
+/// What came before the round is read then, and a flood keeps neither the tables from being read
+/// nor facts in memory that could be judged.
+const BATCHES_MAX: usize = 104;
 /// Inputs that the ledger is given before what it says is written: what waits in between takes
 /// memory, with the most in a burst.
 const INPUTS_MAX: usize = 512;
@@ -80,6 +83,7 @@ pub struct Agent {
     events: Vec<Event>,
     ledger: Ledger,
     glances: Glances,
+    heap: Heap,
     teller: Teller,
     /// Where the loop is asked.
     desk: Desk,
@@ -135,6 +139,7 @@ impl Agent {
             events: Vec::new(),
             ledger: Ledger::new(parts.config.policy),
             glances: Glances::default(),
+            heap: Heap::default(),
             teller: parts.teller,
             desk: parts.desk,
             settings: parts.config.settings,
@@ -163,8 +168,9 @@ impl Agent {
     }
 
     fn take_records(&mut self, now: Nanos) {
+        let mut records = Vec::new();
         for _ in 0..BATCHES_MAX {
-            let mut records = Vec::new();
+            records.clear();
             let drained = self.hits.drain(&mut |record| records.push(record));
             self.teller.instruments().read_records(records.len() as u64);
             for record in &records {
@@ -216,6 +222,7 @@ impl Agent {
         self.pump(now)?;
         self.gaze(now);
         self.desk.health.set_lacks(self.teller.lacks());
+        self.heap.tend(now);
         self.desk.health.set_ready();
         Ok(())
     }
@@ -312,7 +319,9 @@ impl Agent {
             if !inputs.is_empty() {
                 told = true;
                 self.teller.record(&mut self.names, &inputs);
-                for output in said(&mut self.ledger) {
+                let outputs = said(&mut self.ledger);
+                self.heap.worked((inputs.len() + outputs.len()) as u64);
+                for output in outputs {
                     self.write(&output, now)?;
                 }
             }

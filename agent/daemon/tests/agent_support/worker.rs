@@ -72,6 +72,7 @@ pub(crate) fn main() {
     };
     match kind.as_str() {
         "churn" => churn(),
+        "bursts" => bursts(),
         "stay" => stay(3),
         "crowd" => stay(60),
         "many" => {
@@ -167,6 +168,30 @@ fn stay(rooms: u64) {
     table.post(now(), seqs[0], 1);
     say("ready");
     say_seqs(&seqs);
+}
+
+/// Rooms of one burst: nearly as many as a table has places.
+const BURST: u64 = 8000;
+
+/// A table of the hook's own size. Opens a burst of rooms, and closes them, each time it is told to.
+fn bursts() {
+    let geometry = Geometry::STANDARD;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let table = Table::create(memfd(geometry.bytes(), seals), geometry).unwrap();
+    write_header(&table, std::process::id());
+    say("ready");
+    let mut open: Vec<Seq> = Vec::new();
+    listen(|told| {
+        if told == "open" {
+            open.extend((1..=BURST).map(|room| table.append(now(), &new(room))));
+            say("opened");
+        } else {
+            for seq in open.drain(..) {
+                table.remove(now(), seq, Outcome::Success);
+            }
+            say("closed");
+        }
+    });
 }
 
 /// Rooms that come and go until the parent says stop.
