@@ -15,9 +15,9 @@ impl Id {
     fn number<E: serde::de::Error>(self) -> Result<u64, E> {
         match self {
             Self::Number(number) => Ok(number),
-            Self::Text(text) => text
-                .parse()
-                .map_err(|_| E::custom(format_args!("`{text}` is no room: give a whole number"))),
+            Self::Text(text) => text.parse().map_err(|_error| {
+                E::custom(format_args!("`{text}` is no room: give a whole number"))
+            }),
         }
     }
 }

@@ -101,12 +101,16 @@ fn rooms_whose_worker_ended_unseen_are_told_by_the_next_life() {
     let pid = worker.pid();
     let agent = Agent::start(state.path(), &[]);
     let append = agent.wait_for(pid, "append", |line| line["room"] == "2");
-    assert_eq!(append["worker"]["engine"], "test");
+    assert_eq!(
+        (&append["worker"]["engine"], &append["maybe_repeated"]),
+        (&"test".into(), &Value::Null)
+    );
     agent.end(Signal::KILL);
     drop(worker);
     let agent = Agent::start(state.path(), &[]);
     for room in 0..3 {
-        let dwell = agent.wait_for(pid, "dwell", |line| line["room"] == room.to_string());
+        let dwell =
+            agent.wait_for(pid, "dwell", |line| line["room"].as_str() == Some(&*room.to_string()));
         assert_eq!(
             (&dwell["outcome"], &dwell["worker"]["role"]),
             (&"unknown".into(), &"prefill".into())
@@ -115,6 +119,8 @@ fn rooms_whose_worker_ended_unseen_are_told_by_the_next_life() {
     let (lines, status) = agent.end(Signal::TERM);
     assert!(status.success());
     assert_eq!(of(&lines, pid, "dwell").len(), 3);
+    let appends = of(&lines, pid, "append");
+    assert!(appends.iter().all(|line| line["maybe_repeated"] == true), "{appends:#?}");
     let agent = Agent::start(state.path(), &[]);
     thread::sleep(Duration::from_secs(2));
     assert!(of(&agent.end(Signal::TERM).0, pid, "dwell").is_empty(), "told by two lives");

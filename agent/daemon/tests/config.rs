@@ -89,12 +89,16 @@ fn a_changed_deadline_reaches_rooms_that_are_open_and_the_capture() {
     let worker = Worker::table("stay");
     let agent = place.agent(&worker);
     for room in 0..3 {
-        agent.wait_for(worker.pid(), "append", |line| line["room"] == room.to_string());
+        agent.wait_for(worker.pid(), "append", |line| {
+            line["room"].as_str() == Some(&*room.to_string())
+        });
     }
     place.configure("deadlines.stall = 0.5\n");
     agent.signal(Signal::HUP);
     for room in 0..3 {
-        agent.wait_for(worker.pid(), "verdict", |line| line["room"] == room.to_string());
+        agent.wait_for(worker.pid(), "verdict", |line| {
+            line["room"].as_str() == Some(&*room.to_string())
+        });
     }
     place.wait_for_log("is in force");
     let (lines, status) = agent.end(Signal::TERM);

@@ -80,7 +80,7 @@ impl Stuck {
         let told = |room: u64| {
             agent.wait_for(worker.pid(), "verdict", |line| {
                 let stuck = line["severity"] == "alert" || line["cause"] == "queued_behind";
-                stuck && line["room"] == room.to_string()
+                stuck && line["room"].as_str() == Some(&*room.to_string())
             })
         };
         let [verdict, ..] = [0, 1, 2].map(told);

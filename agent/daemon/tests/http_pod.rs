@@ -71,23 +71,23 @@ fn a_stopped_engine_is_not_well_and_its_pod_hears_of_it() {
     let pid = worker.pid().to_string();
     let agent = Agent::start(state.path(), &["--listen", "off", "--pid", &pid]);
     agent.wait_for(worker.pid(), "coverage", |_| true);
-    let (of_pid, of_pod) = (format!("/workers/{pid}"), format!("/workers/pod/{UID}?only=own"));
-    becomes(state.path(), &of_pid, 200);
-    let (status, view) = ask(state.path(), &of_pod);
+    let (engine, pod) = (format!("/workers/{pid}"), format!("/workers/pod/{UID}?only=own"));
+    becomes(state.path(), &engine, 200);
+    let (status, view) = ask(state.path(), &pod);
     assert_eq!(status, 200);
     let known = view["workers"].as_array().unwrap().len();
     assert_eq!(known, usize::from(cgroup.is_some()), "{view:#}");
     let process = Pid::from_raw(worker.pid().cast_signed()).unwrap();
     kill_process(process, Signal::STOP).unwrap();
-    let view = becomes(state.path(), &of_pid, 503);
+    let view = becomes(state.path(), &engine, 503);
     assert_eq!((&view["workers"][0]["why"], &view["own_fault"]), (&"stopped".into(), &true.into()));
     if cgroup.is_some() {
-        becomes(state.path(), &of_pod, 503);
+        becomes(state.path(), &pod, 503);
     }
-    let other = of_pod.replace("3f2c", "0000");
+    let other = pod.replace("3f2c", "0000");
     assert_eq!(ask(state.path(), &other).0, 200, "another pod has nothing to do with it");
     kill_process(process, Signal::CONT).unwrap();
-    becomes(state.path(), &of_pid, 200);
+    becomes(state.path(), &engine, 200);
     assert_eq!(ask(state.path(), "/workers/pod/x").0, 404);
     assert_eq!(ask(state.path(), &format!("/workers/pod/{UID}?only=x")).0, 400);
     drop((agent, worker));

@@ -101,15 +101,20 @@ fn an_agent_whose_output_nobody_reads_can_be_ended_and_the_next_tells_the_rest()
     let pid = worker.pid().to_string();
     let next = Agent::start(state.path(), &[&DEADLINES[..], &["--pid", &pid]].concat());
     for room in 0..3 {
-        let told = |line: &Value| line["room"] == room.to_string() && line["type"] == "verdict";
+        let told = |line: &Value| {
+            line["room"].as_str() == Some(&*room.to_string()) && line["type"] == "verdict"
+        };
         if !lines.iter().any(told) {
-            next.wait_for(worker.pid(), "verdict", |line| line["room"] == room.to_string());
+            next.wait_for(worker.pid(), "verdict", |line| {
+                line["room"].as_str() == Some(&*room.to_string())
+            });
         }
     }
     lines.extend(next.end(Signal::TERM).0);
     for room in 0..3 {
         let verdicts = of(&lines, worker.pid(), "verdict");
-        let of_room = verdicts.iter().filter(|line| line["room"] == room.to_string());
+        let of_room =
+            verdicts.iter().filter(|line| line["room"].as_str() == Some(&*room.to_string()));
         let firm = of_room.filter(|line| line["maybe_repeated"] != true).count();
         assert!(firm <= 1, "{verdicts:#?}");
     }
@@ -129,7 +134,9 @@ fn a_flood_is_cut_summed_up_and_hides_no_verdict() {
     let mut flood = Worker::table("churn");
     let pid = flood.pid();
     for room in 0..3 {
-        agent.wait_for(stuck.pid(), "verdict", |line| line["room"] == room.to_string());
+        agent.wait_for(stuck.pid(), "verdict", |line| {
+            line["room"].as_str() == Some(&*room.to_string())
+        });
     }
     let sum = agent.wait_for(pid, "suppressed", |_| true);
     assert!(sum["lines"].as_u64().unwrap() > 100, "{sum:#}");

@@ -52,6 +52,7 @@ const RETRIES: u32 = 2;
 
 /// Options of `cargo xtask cases`.
 #[derive(Args, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag that stands for itself")]
 pub(crate) struct Options {
     /// Cases to run; all when none is named
     names: Vec<String>,

@@ -1,9 +1,10 @@
 //! Tells: the journal before and after, the line in between, and the capture beside it.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use inflightd_capture::Input;
-use inflightd_core::fact::Worker;
+use inflightd_core::fact::{Seq, Worker};
 use inflightd_core::{Nanos, Output};
 
 use super::chain;
@@ -31,6 +32,8 @@ pub struct Teller {
     journal: Journal,
     tap: Option<Tap>,
     telemetry: Telemetry,
+    /// Rooms that an earlier life has told, and this one has not yet. Bounded by the journal.
+    known: BTreeSet<(Worker, Seq)>,
     /// Lines that mattered and were dropped since one last went out.
     dropped: u64,
     /// Why lines cannot be written to standard output.
@@ -77,6 +80,7 @@ impl Teller {
             journal,
             tap,
             telemetry,
+            known: BTreeSet::new(),
             dropped: 0,
             unwritable: None,
             untold: 0,
@@ -103,9 +107,12 @@ impl Teller {
         };
         let mut line = writer.line(output);
         line.maybe_repeated = telling.as_ref().is_some_and(|telling| telling.maybe_repeated);
+        if let Output::Append(append) = output {
+            line.maybe_repeated = self.known.remove(&(append.worker, append.seq));
+        }
         let Writer { names, clock } = writer;
         self.telemetry.tell(&Told { output, line: &line, names, clock });
-        // A later life tells an append again anyway, so this need not wait for its line.
+        // A later life tells an append again and says so: this need not wait for its line.
         if let Output::Append(append) = output {
             self.journal.appended(append);
         }
@@ -282,6 +289,7 @@ impl Teller {
 
     /// A worker was met.
     pub(super) fn meet(&mut self, worker: Worker, past: &Past) {
+        self.known.extend(past.open.keys().map(|seq| (worker, *seq)));
         self.journal.meet(worker, past);
     }
 
@@ -292,6 +300,7 @@ impl Teller {
 
     /// A worker has ended.
     pub(super) fn end(&mut self, worker: Worker, writer: Writer<'_>, now: Nanos) -> io::Result<()> {
+        self.known.retain(|(of, _)| *of != worker);
         let sum = self.limit.end(worker);
         self.sum_up(sum.as_slice(), writer, now)?;
         self.outlet.then(After::End(worker, now));

@@ -19,8 +19,8 @@ pub struct Line {
     /// Stable across restarts of the agent: the same event has the same id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// An earlier life of the agent may have written this very line, and died before it could
-    /// note that it had.
+    /// An earlier life of the agent may have written this very line: it died before it could note
+    /// that it had, or the room is open still and is told anew.
     #[serde(skip_serializing_if = "is_false")]
     pub maybe_repeated: bool,
     /// `alert` or `info`.

@@ -45,7 +45,7 @@ impl Visitor<'_> for Either {
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<RoomId, E> {
-        text.parse().map(RoomId).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        text.parse().map(RoomId).map_err(|_error| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 
