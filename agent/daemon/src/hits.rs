@@ -54,10 +54,15 @@ pub struct Seen {
 }
 
 /// What a reading of the ring gave besides records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// Records lost since the last reading.
+    /// Records lost since the last reading, of whatever process.
     pub lost: u64,
+    /// Of them those that are known to be of a process, by its id.
+    pub lost_of: Vec<(u32, u64)>,
+    /// Whether ends of processes may be among them: they are lost only where there is no room at
+    /// all.
+    pub lost_ends: bool,
     /// The ring was not emptied: read again soon.
     pub more: bool,
 }
@@ -130,6 +135,8 @@ impl Hits {
                 }
                 Drained {
                     lost: stats.lost.saturating_add(stats.malformed as u64),
+                    lost_of: stats.lost_of,
+                    lost_ends: stats.lost_full > 0 || stats.malformed > 0,
                     more: stats.more,
                 }
             }
@@ -176,6 +183,17 @@ impl Hits {
                 .map(|(mishap, count)| (mishap.name(), count))
                 .collect(),
         }
+    }
+}
+
+impl Drained {
+    /// Records that may have been of a process: its own, and those of nobody knows whom.
+    pub fn lost_by(&self, pid: u32) -> u64 {
+        let of = |mine: bool| {
+            let fits = self.lost_of.iter().filter(move |(of, _)| !mine || *of == pid);
+            fits.map(|(_, count)| *count).sum::<u64>()
+        };
+        of(true) + self.lost.saturating_sub(of(false))
     }
 }
 
@@ -276,6 +294,14 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+
+    #[test]
+    fn a_loss_is_its_process_s_own_as_far_as_it_is_known() {
+        let drained = Drained { lost: 10, lost_of: vec![(1, 7), (2, 3)], ..Drained::default() };
+        assert_eq!([1, 2, 3].map(|pid| drained.lost_by(pid)), [7, 3, 0]);
+        let drained = Drained { lost: 12, ..drained };
+        assert_eq!([1, 2, 3].map(|pid| drained.lost_by(pid)), [9, 5, 2]);
+    }
 
     fn library(family: Family, attached: &[Group], gaps: &[(Group, Gap)]) -> LibraryReport {
         LibraryReport {

@@ -11,6 +11,7 @@
 mod probe_support;
 
 use std::{
+    collections::BTreeMap,
     fmt::Debug,
     sync::{Arc, Mutex},
 };
@@ -127,7 +128,9 @@ fn an_overflowing_ring_loses_exactly_what_it_counts() {
     assert_eq!(records.len(), first.records);
     let by_kind: u64 = probes.lost_by_kind().iter().map(|(_, lost)| lost).sum();
     assert_eq!(by_kind, first.lost);
-    assert_eq!(probes.mishaps()[Mishap::RingFull as usize].1, first.lost);
+    let why = [Mishap::RingFull, Mishap::OverShare].map(|why| probes.mishaps()[why as usize].1);
+    assert_eq!(why.iter().sum::<u64>(), first.lost);
+    assert_eq!((first.lost_of, first.lost_full), (vec![(pid, first.lost)], why[0]));
     // Each kind was hit equally often: what came and what was lost add up, kind by kind.
     for (_, kind) in Kind::MARKS {
         let came = records.iter().filter(|r| r.head().kind == kind as u32).count() as u64;
@@ -138,6 +141,39 @@ fn an_overflowing_ring_loses_exactly_what_it_counts() {
     target.tell("odd");
     let second = probes.drain(&mut |_| {});
     assert_eq!((second.records, second.lost), (4, 0));
+}
+
+#[test]
+fn processes_in_a_tight_loop_leave_room_for_others_and_one_alone_gets_most() {
+    let _turn = turn();
+    let ring_bytes = 1 << 17;
+    let mut probes = load(Options { ring_bytes, ..Options::default() });
+    let (mut first, mut calm) = (Target::start(&[]), Target::start(&[]));
+    let mut second = first.again();
+    for target in [&first, &calm, &second] {
+        assert!(probes.attach_process(target.pid()).sees(Group::Mark(Kind::Phase)));
+    }
+    // A mark is 56 bytes behind a header of 8.
+    first.tell("phase 10000");
+    let alone = probes.drain(&mut |_| {}).records + probes.drain(&mut |_| {}).records;
+    assert!(alone >= ring_bytes as usize / 64 * 4 / 5, "{alone} records");
+    // Nobody reads while two rush.
+    for flood in [&mut first, &mut second] {
+        flood.tell("phase 10000");
+    }
+    calm.tell("marks 4");
+    let (mut came, mut lost_of) = (0, BTreeMap::new());
+    loop {
+        let stats = probes.drain(&mut |record| came += u64::from(record.head().tgid == calm.pid()));
+        assert_eq!((stats.lost_full, stats.lost), (0, stats.lost_of.iter().map(|of| of.1).sum()));
+        lost_of.extend(stats.lost_of);
+        if !stats.more {
+            break;
+        }
+    }
+    assert_eq!(came, 8 * 4);
+    assert!(lost_of[&first.pid()] > 0 && lost_of[&second.pid()] > 0, "{lost_of:?}");
+    assert!(!lost_of.contains_key(&calm.pid()), "{lost_of:?}");
 }
 
 #[test]

@@ -11,6 +11,10 @@ pub const LAYOUT_SLOTS: u32 = 16;
 /// Processes that can be watched for their exit at once.
 pub const WATCHED_SLOTS: u32 = 4096;
 
+/// Processes whose share of the ring is kept, and whose losses are counted, at the same time. The
+/// victim is the least recently used: its share begins anew, and its losses are then everybody's.
+pub const SHARE_SLOTS: u32 = 1024;
+
 /// Offset of the length in a `std::string` of libstdc++'s new ABI; the pointer comes first.
 pub const STRING_LENGTH: u64 = 8;
 /// Offset of `status`, one byte, in `uct_completion_t {func, i32 count, ucs_status_t status}`:

@@ -27,11 +27,14 @@ pub enum Mishap {
     CompletionImplausible = 8,
     /// The value at the end of a post is no status: wrong place for this build.
     EndImplausible = 9,
+    /// A process had its share of a ring that was half full: its record is lost, to the good of
+    /// others. The agent re-reads that process's tables.
+    OverShare = 10,
 }
 
 impl Mishap {
     /// Every mishap, in the order of its id.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::RingFull,
         Self::HandleUnreadable,
         Self::HandleImplausible,
@@ -42,6 +45,7 @@ impl Mishap {
         Self::CompletionUnreadable,
         Self::CompletionImplausible,
         Self::EndImplausible,
+        Self::OverShare,
     ];
 
     /// The name under which the counter is exported.
@@ -57,6 +61,7 @@ impl Mishap {
             Self::CompletionUnreadable => "completion_unreadable",
             Self::CompletionImplausible => "completion_implausible",
             Self::EndImplausible => "end_implausible",
+            Self::OverShare => "over_share",
         }
     }
 }

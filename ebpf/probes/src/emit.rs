@@ -5,9 +5,12 @@ use aya_ebpf::{
     helpers::{bpf_get_current_pid_tgid, generated::bpf_ktime_get_ns},
     maps::ring_buf::RingBufEntry,
 };
-use inflightd_abi::record::Head;
+use inflightd_abi::{
+    mishap::Mishap,
+    record::{Head, Kind},
+};
 
-use crate::maps;
+use crate::{maps, share};
 
 /// `CLOCK_MONOTONIC`, in nanoseconds.
 #[inline(always)]
@@ -26,9 +29,15 @@ pub(crate) fn head(kind: u32) -> Head {
 /// Room for one record, or a counted loss.
 #[inline(always)]
 pub(crate) fn reserve<T: 'static>(kind: u32) -> Option<RingBufEntry<T>> {
+    let tgid = (bpf_get_current_pid_tgid() >> 32) as u32;
+    // Ends are few, and others wait for them.
+    if kind != Kind::Exit as u32 && !share::may_take(tgid, size_of::<T>()) {
+        maps::lost(kind, tgid, Mishap::OverShare);
+        return None;
+    }
     let entry = maps::RING.reserve::<T>(0);
     if entry.is_none() {
-        maps::lost(kind);
+        maps::lost(kind, tgid, Mishap::RingFull);
     }
     entry
 }

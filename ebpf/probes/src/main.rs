@@ -38,6 +38,7 @@ mod maps;
 mod marks;
 mod nixl;
 mod process;
+mod share;
 mod ucx;
 mod user;
 

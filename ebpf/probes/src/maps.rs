@@ -2,15 +2,16 @@
 
 use aya_ebpf::{
     macros::map,
-    maps::{Array, HashMap, LruHashMap, PerCpuArray, RingBuf},
+    maps::{Array, HashMap, LruHashMap, LruPerCpuHashMap, PerCpuArray, RingBuf},
 };
 use inflightd_abi::{
-    layout::{LAYOUT_SLOTS, NixlLayout},
+    layout::{LAYOUT_SLOTS, NixlLayout, SHARE_SLOTS},
     mishap::{MISHAP_SLOTS, Mishap},
     record::KIND_SLOTS,
 };
 
 use crate::calls::{Call, Site};
+use crate::share::Taken;
 
 /// The records. The loader sets the size; when it is full the newest record is lost and counted.
 #[map]
@@ -38,6 +39,14 @@ pub(crate) static CALLS: LruHashMap<Site, Call> = LruHashMap::with_max_entries(8
 pub(crate) static WATCHED: HashMap<u32, u8> =
     HashMap::with_max_entries(inflightd_abi::layout::WATCHED_SLOTS, 0);
 
+/// What each process took of a ring that was half full, by its id.
+#[map]
+pub(crate) static SHARES: LruHashMap<u32, Taken> = LruHashMap::with_max_entries(SHARE_SLOTS, 0);
+
+/// Records lost by the process that they were of.
+#[map]
+static LOST_OF: LruPerCpuHashMap<u32, u64> = LruPerCpuHashMap::with_max_entries(SHARE_SLOTS, 0);
+
 fn count(counters: &PerCpuArray<u64>, slot: u32) {
     if let Some(counter) = counters.get_ptr_mut(slot) {
         // SAFETY: the pointer is this CPU's slot of a per-CPU map. A program that preempts this
@@ -52,9 +61,16 @@ pub(crate) fn mishap(mishap: Mishap) {
     count(&MISHAPS, mishap as u32);
 }
 
-/// Counts a lost record.
+/// Counts a lost record of a process, and why it is lost.
 #[inline(always)]
-pub(crate) fn lost(kind: u32) {
-    mishap(Mishap::RingFull);
+pub(crate) fn lost(kind: u32, tgid: u32, why: Mishap) {
+    mishap(why);
     count(&LOST, kind);
+    if let Some(counter) = LOST_OF.get_ptr_mut(tgid) {
+        // SAFETY: as in `count`.
+        unsafe { *counter += 1 };
+    } else {
+        // Where there is no place it counts for nobody, that is for everybody.
+        let _nobody = LOST_OF.insert(tgid, 1, 0);
+    }
 }

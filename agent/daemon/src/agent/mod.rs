@@ -39,7 +39,7 @@ use crate::desk::Desk;
 use crate::discover::Census;
 use crate::glance::Glances;
 use crate::heap::Heap;
-use crate::hits::{Hits, Seen};
+use crate::hits::{Drained, Hits, Seen};
 use crate::names::Names;
 use crate::proc::Maps;
 use crate::reload::NewExport;
@@ -177,7 +177,7 @@ impl Agent {
                 self.take(record);
             }
             if drained.lost > 0 {
-                self.lose(now, drained.lost);
+                self.lose(now, &drained);
             }
             if !drained.more {
                 break;
@@ -193,13 +193,24 @@ impl Agent {
         self.look_at_failed(now);
     }
 
-    fn lose(&mut self, now: Nanos, lost: u64) {
-        let numbers: Vec<Worker> = self.workers.keys().copied().collect();
-        for number in numbers {
-            for source in [Source::Marks, Source::Transfers, Source::Completions, Source::Exits] {
-                self.tell(number, now, Fact::Lose(source, lost));
+    /// Records were lost: each worker learns of those that may have been of its process. Ends of
+    /// other processes matter to all.
+    fn lose(&mut self, now: Nanos, drained: &Drained) {
+        let pids: Vec<(Worker, u32)> =
+            self.workers.iter().map(|(number, watched)| (*number, watched.pid)).collect();
+        for (number, pid) in pids {
+            let lost = drained.lost_by(pid);
+            if lost > 0 {
+                for source in [Source::Marks, Source::Transfers, Source::Completions] {
+                    self.tell(number, now, Fact::Lose(source, lost));
+                }
             }
-            self.scan(number, now, true);
+            if drained.lost_ends {
+                self.tell(number, now, Fact::Lose(Source::Exits, drained.lost));
+            }
+            if lost > 0 || drained.lost_ends {
+                self.scan(number, now, true);
+            }
         }
     }
 

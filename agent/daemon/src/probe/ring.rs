@@ -1,8 +1,10 @@
 //! Reading the ring and the counters of what did not get into it.
 
+use std::collections::BTreeMap;
+
 use aya::{
     Ebpf,
-    maps::{MapData, PerCpuArray, RingBuf},
+    maps::{MapData, PerCpuArray, PerCpuHashMap, RingBuf},
 };
 use inflightd_abi::{
     mishap::Mishap,
@@ -18,14 +20,18 @@ use super::{
 const BATCH: usize = 1024;
 
 /// What one call of [`super::Probes::drain`] did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainStats {
     /// Records handed over.
     pub records: usize,
     /// Entries that were no records: the kernel side and this build do not agree.
     pub malformed: usize,
-    /// Records lost since the last call, because the ring was full.
+    /// Records lost since the last call: the ring was full, or a process had its share of it.
     pub lost: u64,
+    /// Of them those that are known to be of a process, by its id.
+    pub lost_of: Vec<(u32, u64)>,
+    /// Of them those for which the ring had no room at all.
+    pub lost_full: u64,
     /// Whether the call ended before the ring was empty: call again soon.
     pub more: bool,
 }
@@ -35,7 +41,11 @@ pub(crate) struct Ring {
     records: RingBuf<MapData>,
     mishaps: PerCpuArray<MapData, u64>,
     lost_by_kind: PerCpuArray<MapData, u64>,
+    lost_of: PerCpuHashMap<MapData, u32, u64>,
     lost: u64,
+    lost_full: u64,
+    /// What was lost of each process until now, as the kernel has it.
+    seen_of: BTreeMap<u32, u64>,
     logs: Option<Logs>,
 }
 
@@ -45,7 +55,10 @@ impl Ring {
             records: take(ebpf, "RING")?,
             mishaps: take(ebpf, "MISHAPS")?,
             lost_by_kind: take(ebpf, "LOST")?,
+            lost_of: take(ebpf, "LOST_OF")?,
             lost: 0,
+            lost_full: 0,
+            seen_of: BTreeMap::new(),
             logs: debug.then(|| Logs::take(ebpf)).transpose()?,
         })
     }
@@ -65,8 +78,12 @@ impl Ring {
             }
         }
         stats.more = stats.records + stats.malformed == BATCH;
-        let before = self.lost;
-        stats.lost = self.lost() - before;
+        let before = (self.lost, self.lost_full);
+        stats.lost = self.lost() - before.0;
+        if stats.lost > 0 {
+            stats.lost_full = self.lost_full - before.1;
+            stats.lost_of = self.lost_of();
+        }
         if let Some(logs) = &mut self.logs {
             logs.flush();
         }
@@ -75,8 +92,29 @@ impl Ring {
 
     pub(crate) fn lost(&mut self) -> u64 {
         // A counter never goes back; where it cannot be read, the last value stands.
-        self.lost = self.lost.max(sum(&self.mishaps, Mishap::RingFull as u32));
+        self.lost_full = self.lost_full.max(sum(&self.mishaps, Mishap::RingFull as u32));
+        let over_share = sum(&self.mishaps, Mishap::OverShare as u32);
+        self.lost = self.lost.max(self.lost_full + over_share);
         self.lost
+    }
+
+    /// What each process lost since this was last asked.
+    fn lost_of(&mut self) -> Vec<(u32, u64)> {
+        let now: BTreeMap<u32, u64> = self
+            .lost_of
+            .iter()
+            .filter_map(Result::ok)
+            .map(|(tgid, values)| (tgid, values.iter().sum()))
+            .collect();
+        let more = now.iter().filter_map(|(tgid, count): (&u32, &u64)| {
+            let seen = self.seen_of.get(tgid).copied().unwrap_or(0);
+            // One that gave way to others and came back has begun anew.
+            let more = if *count < seen { *count } else { count - seen };
+            (more > 0).then_some((*tgid, more))
+        });
+        let more = more.collect();
+        self.seen_of = now;
+        more
     }
 
     pub(crate) fn lost_by_kind(&self) -> Vec<(u32, u64)> {
