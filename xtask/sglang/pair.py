@@ -36,7 +36,18 @@ class Pair:
         self.triggers = []
         self.told = threading.Lock()
 
-    def start(self, server, role, log, flags=(), env=None, backend="nixl", host=None, space=None):
+    def start(
+        self,
+        server,
+        role,
+        log,
+        flags=(),
+        env=None,
+        backend="nixl",
+        host=None,
+        space=None,
+        spoil=None,
+    ):
         """Fork a server; `ready` follows once it answers. One of that name must have ended: it
         takes the ports of its predecessor, as a restarted pod behind a fixed address does."""
         new = in_thread(lambda: Server(server, role, host or "127.0.0.1", space))
@@ -51,6 +62,7 @@ class Pair:
             "log": log,
             "env": {"SGLANG_HOST_IP": new.host, **(env or {})},
             "space": space,
+            "spoil": spoil,
             "flags": told,
         }
         self.zygote.send(json.dumps(order).encode())

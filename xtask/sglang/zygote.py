@@ -13,6 +13,7 @@ import traceback
 
 import cpu
 import space
+import spoil
 import watch
 
 PERIOD_MS = 100
@@ -83,10 +84,14 @@ def serve(events, order):
     for descriptor, number in ((null, 0), (log, 1), (log, 2)):
         os.dup2(descriptor, number)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Off for the zygote, or its import hook would have hooked what all servers are forked from:
+    # each server takes the hook as any process does, by the plugin's entry point.
+    os.environ.pop("INFLIGHTD_HOOK", None)
     os.environ.update(order["env"])
     if order["space"]:
         space.enter_whole(order["space"])
     watch.install(order["server"], events)
+    spoil.install(order["spoil"])
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args
 

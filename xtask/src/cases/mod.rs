@@ -23,6 +23,7 @@ use clap::Args;
 
 pub(crate) use agent::{Agent, Said, build as build_agent, build_quietly as build_agent_quietly};
 pub(crate) use file::Agent as AgentSetting;
+pub(crate) use net::{HERE, Net, Place};
 pub(crate) use record::Seen;
 #[cfg(test)]
 pub(crate) use record::{Line, Worker};

@@ -11,9 +11,9 @@ use crate::clock::Moment;
 use crate::shell::Step;
 
 /// The device of the prefill's side, and its address.
-const NEAR: (&str, &str) = ("near0", "10.231.0.1/24");
+const NEAR: (&str, &str) = ("near0", "10.231.0.1");
 /// The device of the sick decode's side, and its address.
-const FAR: (&str, &str) = ("far0", "10.231.0.2/24");
+const FAR: (&str, &str) = ("far0", "10.231.0.2");
 /// What may wait in the limited device: enough that no packet is dropped at once.
 const BUCKET: [&str; 4] = ["burst", "256kb", "latency", "400ms"];
 
@@ -25,16 +25,17 @@ const STEP: Step<'static> =
 const RUNS: Duration = Duration::from_secs(20);
 
 /// Where a process of the pair runs: in a network namespace or here, and the device it may use.
-pub(super) struct Place<'a> {
-    pub(super) space: Option<&'a str>,
-    pub(super) device: &'static str,
+pub(crate) struct Place<'a> {
+    pub(crate) space: Option<&'a str>,
+    pub(crate) device: &'static str,
+    pub(crate) address: &'static str,
 }
 
 /// Where a pair on one network runs.
-pub(super) const HERE: Place<'static> = Place { space: None, device: "lo" };
+pub(crate) const HERE: Place<'static> = Place { space: None, device: "lo", address: "127.0.0.1" };
 
 /// The namespaces. They go away with this value, and with the runner however it ends.
-pub(super) struct Net {
+pub(crate) struct Net {
     near: String,
     far: String,
     /// Deletes the namespaces once its stdin closes, which a killed runner's does, too.
@@ -43,7 +44,7 @@ pub(super) struct Net {
 
 impl Net {
     /// Make both namespaces; traffic from near to far is limited to `mbit` Mbit/s unless that is 0.
-    pub(super) fn make(mbit: u32) -> Result<Self> {
+    pub(crate) fn make(mbit: u32) -> Result<Self> {
         let [near, far] =
             ["near", "far"].map(|side| format!("cases-{}-{side}", std::process::id()));
         let guard = guard(&near, &far)?;
@@ -55,7 +56,8 @@ impl Net {
         let peer = ["peer", "name", FAR.0, "netns", &net.far];
         ip(&[&["-n", &net.near, "link", "add", NEAR.0, "type", "veth"][..], &peer].concat())?;
         for (name, (device, address)) in [(&net.near, NEAR), (&net.far, FAR)] {
-            ip(&["-n", name, "address", "add", address, "dev", device])?;
+            let address = format!("{address}/24");
+            ip(&["-n", name, "address", "add", &address, "dev", device])?;
             ip(&["-n", name, "link", "set", device, "up"])?;
         }
         if mbit > 0 {
@@ -70,17 +72,17 @@ impl Net {
     }
 
     /// Where the prefill and the healthy decode run.
-    pub(super) fn near(&self) -> Place<'_> {
-        Place { space: Some(&self.near), device: NEAR.0 }
+    pub(crate) fn near(&self) -> Place<'_> {
+        Place { space: Some(&self.near), device: NEAR.0, address: NEAR.1 }
     }
 
     /// Where the sick decode runs.
-    pub(super) fn far(&self) -> Place<'_> {
-        Place { space: Some(&self.far), device: FAR.0 }
+    pub(crate) fn far(&self) -> Place<'_> {
+        Place { space: Some(&self.far), device: FAR.0, address: FAR.1 }
     }
 
     /// Drop what arrives on either side, as a network does that is cut in two.
-    pub(super) fn cut(&self) -> Result<()> {
+    pub(crate) fn cut(&self) -> Result<()> {
         for (name, (device, _)) in [(&self.near, NEAR), (&self.far, FAR)] {
             let rule = format!(
                 "table inet cut {{\nchain arriving {{\n\
@@ -92,7 +94,7 @@ impl Net {
     }
 
     /// Take the cut back.
-    pub(super) fn heal(&self) -> Result<()> {
+    pub(crate) fn heal(&self) -> Result<()> {
         for name in [&self.near, &self.far] {
             ip(&["netns", "exec", name, "nft", "delete table inet cut"])?;
         }

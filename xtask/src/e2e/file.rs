@@ -31,12 +31,19 @@ pub(super) struct Case {
     /// How the servers are started.
     #[serde(default)]
     pub(super) pair: Pair,
+    /// The same steps are taken without hook and agent too, before and after: the tokens must be
+    /// the same, and what the times differ by is told.
+    #[serde(default)]
+    pub(super) compare: bool,
     /// What is done, in order.
     pub(super) steps: Vec<Step>,
     /// What is right, one for each room that is named. A room that is not named is healthy: both
     /// sides answer it with 200 and no alert is given.
     #[serde(default)]
     pub(super) right: Vec<Right>,
+    /// The engine does not recover: no more requests are sent after the steps.
+    #[serde(default)]
+    pub(super) ill: bool,
     /// How many incidents the alerts come to.
     #[serde(default)]
     pub(super) incidents: Option<usize>,
@@ -52,6 +59,13 @@ pub(super) struct Pair {
     pub(super) backend: String,
     /// Flags for each of them.
     pub(super) flags: BTreeMap<String, Vec<String>>,
+    /// The sick decode lives in a network namespace of its own, reached over a pair of veth
+    /// devices.
+    pub(super) apart: bool,
+    /// Bandwidth to the sick decode in Mbit/s, of servers that live apart; 0 for all there is.
+    pub(super) mbit: u32,
+    /// What dies inside the prefill, and when.
+    pub(super) spoil: Option<Spoil>,
     /// Environment for all of them.
     pub(super) env: BTreeMap<String, String>,
 }
@@ -62,9 +76,20 @@ impl Default for Pair {
             decodes: vec![Who::Sick],
             backend: "nixl".to_owned(),
             flags: BTreeMap::new(),
+            apart: false,
+            mbit: 0,
+            spoil: None,
             env: BTreeMap::new(),
         }
     }
+}
+
+/// A thread of the prefill that dies of an exception.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Spoil {
+    /// The room whose chunk ends the transfer thread that takes it.
+    pub(super) transfer_thread: String,
 }
 
 /// What is right about one room.
@@ -144,6 +169,13 @@ fn parse(name: &str, text: &str) -> Result<Case> {
     };
     if let Some(right) = case.right.iter().find(|right| !made(&right.room)) {
         bail!("right.room: no step requests {:?}\nfix: request it or name another", right.room);
+    }
+    let unsaid = case.steps.iter().find_map(|step| match step {
+        Step::Request { room, .. } if case.right_of(room).is_none() => Some(room),
+        _ => None,
+    });
+    if let Some(room) = unsaid {
+        bail!("steps: nothing is said about room {room:?}\nfix: add a [[right]] for it");
     }
     let waited = case.steps.iter().find_map(|step| match step {
         Step::Verdict { room } | Step::Clear { room, .. } => Some(room),

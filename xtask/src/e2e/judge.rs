@@ -27,8 +27,12 @@ pub(super) enum Fault {
     Incidents { given: usize, right: usize },
     #[error("an alert about a room that nobody requested: {given}")]
     Stranger { given: String },
+    #[error("an alert about a decode, which has no inflight queue: {given}")]
+    Decode { given: String },
     #[error("the engine served {served} of {asked} requests after the case")]
     Ill { served: usize, asked: usize },
+    #[error("{differ} of {rooms} requests gave other tokens than without hook and agent")]
+    Tokens { differ: usize, rooms: usize },
     #[error("{why}")]
     Process { why: String },
 }
@@ -155,9 +159,14 @@ fn of_all(case: &Case, record: &Record, faults: &mut Vec<Fault>) {
         let strange = alerts().filter(|seen| !known(seen));
         faults.extend(strange.map(|seen| Fault::Stranger { given: seen.line.says() }));
     }
+    let of_decodes = record.of_decodes.iter();
+    faults.extend(of_decodes.map(|seen| Fault::Decode { given: seen.line.says() }));
     let (served, asked) = record.more;
     if served < asked {
         faults.push(Fault::Ill { served, asked });
+    }
+    if let Some(compared) = record.compared.as_ref().filter(|compared| compared.differ > 0) {
+        faults.push(Fault::Tokens { differ: compared.differ, rooms: compared.rooms });
     }
     let whys = record.agent_faults.iter().map(|why| Fault::Process { why: why.clone() });
     faults.extend(whys);

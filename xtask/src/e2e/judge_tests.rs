@@ -112,6 +112,10 @@ fn more_incidents_than_causes_and_an_engine_that_is_ill_are_named() {
         record.lines.push(second);
     });
     assert_eq!(two, [Fault::Incidents { given: 2, right: 1 }]);
+    let of_decode = faults(|_, record| {
+        record.of_decodes.push(verdict(3, 7, "never_started", "unknown"));
+    });
+    assert!(matches!(of_decode.as_slice(), [Fault::Decode { .. }]), "{of_decode:?}");
     let ill = faults(|_, record| record.more = (19, 20));
     assert_eq!(ill, [Fault::Ill { served: 19, asked: 20 }]);
 }

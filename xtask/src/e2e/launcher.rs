@@ -71,7 +71,7 @@ impl Launcher {
     pub(super) fn start(scratch: &Scratch) -> Result<Self> {
         let mut command = sglang_python(&["xtask/sglang/pair.py"]);
         command.arg(sglang_model()).stdin(Stdio::piped()).stdout(Stdio::piped());
-        command.stderr(scratch.file("launcher.err")?);
+        command.env("INFLIGHTD_HOOK", "off").stderr(scratch.file("launcher.err")?);
         let mut child = command.spawn().context("starting the launcher of SGLang")?;
         let stdin = child.stdin.take().context("a piped stdin is always there")?;
         let stdout = child.stdout.take().context("a piped stdout is always there")?;

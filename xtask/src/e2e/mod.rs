@@ -3,6 +3,7 @@
 //! SGLang comes from its wheel, unmodified; the hook comes in by its plugin entry point. The cases
 //! lie in `xtask/sglang/cases`, the launcher of the servers in `xtask/sglang`.
 
+mod compare;
 mod file;
 mod judge;
 mod launcher;
@@ -21,6 +22,7 @@ use crate::cases::{Scratch, build_agent, build_agent_quietly};
 use crate::clock::Moment;
 use crate::say;
 use crate::setup;
+use compare::Compared;
 use file::Case;
 use launcher::Launcher;
 pub(crate) use report::{Report, table};
@@ -29,6 +31,8 @@ pub(crate) use report::{Report, table};
 struct View<'a> {
     /// Whether the engine runs without the hook.
     bare: bool,
+    /// Whether an agent runs beside it.
+    watched: bool,
     /// The agent's program, where it is not the one that was built for this.
     agent: Option<&'a Path>,
 }
@@ -118,8 +122,16 @@ fn until_not_void(case: &Case, options: &Options, launcher: &mut Launcher) -> Re
     loop {
         let scratch = Scratch::new(&case.name, 1, options.keep.as_deref())?;
         let begun = Moment::now();
-        let view = View { bare: options.bare, agent: options.agent.as_deref() };
-        let record = steps::run(case, &scratch, &view, launcher)?;
+        let view = View { bare: options.bare, watched: true, agent: options.agent.as_deref() };
+        let mut runs = Vec::new();
+        if case.compare {
+            let scratch = Scratch::new(&case.name, 0, options.keep.as_deref())?;
+            let bare = View { bare: true, watched: false, agent: None };
+            runs.push(steps::run(case, &scratch, &bare, launcher)?);
+            runs.push(steps::run(case, &scratch, &bare, launcher)?);
+        }
+        let mut record = steps::run(case, &scratch, &view, launcher)?;
+        record.compared = Compared::of(&runs, &record);
         let took = Moment::now().since(begun);
         let report = Report::new(case, took, &record, judge::judge(case, &record));
         if options.json {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::compare::Compared;
 use super::launcher::Event;
 use crate::cases::Seen;
 use crate::clock::Moment;
@@ -22,10 +23,14 @@ pub(super) struct Record {
     pub(super) rooms: BTreeMap<u64, Room>,
     /// The agent's lines about the prefill, in the order of their arrival.
     pub(super) lines: Vec<Seen>,
+    /// The alerts about the decodes.
+    pub(super) of_decodes: Vec<Seen>,
     /// What is free in the prefill before the steps, after them, and after the rooms that follow.
     pub(super) free: [Free; 3],
     /// Of the requests after the steps: how many were answered with 200 by both, and how many.
     pub(super) more: (usize, usize),
+    /// How it compares with the same steps without hook and agent, where that was asked for.
+    pub(super) compared: Option<Compared>,
     /// What went wrong in the launcher or the engine, so that nothing can be said about the agent.
     pub(super) spoilt: Vec<String>,
     /// What the agent did wrong as a process.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::compare::Compared;
 use super::file::Case;
 use super::judge::{Fault, Judgement, Row};
 use super::record::{Free, Record};
@@ -22,6 +23,8 @@ pub(crate) struct Report {
     free: [Free; 3],
     /// Further requests: how many were served, and how many sent.
     more: (usize, usize),
+    /// The same steps without hook and agent, where they were taken.
+    compared: Option<Compared>,
     /// Seconds that the run took, its servers' start included.
     took_s: f64,
     rooms: Vec<Row>,
@@ -40,6 +43,7 @@ impl Report {
             healthy_rooms: judgement.healthy,
             free: record.free,
             more: record.more,
+            compared: record.compared.clone(),
             took_s: took.as_secs_f64(),
             rooms: judgement.rows,
             faults: judgement.faults,
@@ -71,6 +75,7 @@ impl Report {
         let why = self.void.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
         let word = self.word();
         let mut lines = vec![format!("    {} … {word}{why}, {:.1} s", self.case, self.took_s)];
+        lines.extend(self.compared.iter().map(|compared| format!("      {compared}")));
         lines.extend(self.faults.iter().map(|fault| format!("      {fault}")));
         lines.join("\n")
     }

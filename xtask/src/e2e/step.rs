@@ -55,24 +55,11 @@ impl Hit {
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Step {
     /// A client's request, to both sides unless only one is named.
-    Request {
-        room: String,
-        to: Who,
-        prompt: u32,
-        #[serde(default = "few")]
-        new: u32,
-        only: Option<Who>,
-    },
-    /// Healthy requests, so many at a time, to the decodes in turn; waits for all answers.
-    Load {
-        rooms: u32,
-        at_once: usize,
-        prompts: Vec<u32>,
-        #[serde(default = "few")]
-        new: u32,
-        to: Vec<Who>,
-    },
-    /// The moment the prefill's room comes to be in that state, the server is hit.
+    Request { room: String, to: Who, prompt: u32, only: Option<Who> },
+    /// Healthy requests; waits for all answers.
+    Load(Load),
+    /// The moment the prefill's room comes to be in that state, the server is hit; so are, as far
+    /// as the judge goes, all rooms that are named and sent.
     When { room: String, state: String, who: Who, hit: Hit },
     /// Wait until that has happened.
     Hit { room: String, within_s: f64 },
@@ -93,6 +80,11 @@ pub(super) enum Step {
         #[serde(default)]
         body: toml::Table,
     },
+    /// Packets between the namespaces of servers that live apart are dropped, in both directions.
+    /// The fault hits the named rooms now.
+    Cut,
+    /// They flow again.
+    Heal,
     /// Let time pass.
     Sleep { seconds: f64 },
     /// Wait until the agent has told the alert that is right for the room, or should have.
@@ -105,6 +97,15 @@ pub(super) enum Step {
     Reached { room: String, state: String, within_s: f64 },
 }
 
-const fn few() -> u32 {
-    8
+/// Healthy requests, so many at a time, to the decodes in turn.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Load {
+    pub(super) rooms: u32,
+    pub(super) at_once: usize,
+    /// Lengths of the prompts in tokens, taken in turn.
+    pub(super) prompts: Vec<u32>,
+    pub(super) to: Vec<Who>,
+    /// What the prompts are made of: loads with the same seed have the same ones.
+    pub(super) seed: Option<u64>,
 }

@@ -9,8 +9,8 @@ use super::View;
 use super::file::Case;
 use super::launcher::Launcher;
 use super::record::{Record, Room};
-use super::step::{Step, Who};
-use super::world::World;
+use super::step::{Load, Step, Who};
+use super::world::{Asked, World};
 use crate::cases::Scratch;
 use crate::clock::Moment;
 
@@ -50,7 +50,7 @@ pub(super) fn run(
 
 fn all(case: &Case, world: &mut World<'_>) -> Result<()> {
     for who in &case.pair.decodes {
-        let first = Load { rooms: 1, at_once: 1, prompts: &[64], new: 8, to: &[*who] };
+        let first = Load { rooms: 1, at_once: 1, prompts: vec![64], to: vec![*who], seed: None };
         ensure!(load(&first, world)? == 1, "the first request to {} was not served", who.name());
     }
     world.await_agent()?;
@@ -60,14 +60,14 @@ fn all(case: &Case, world: &mut World<'_>) -> Result<()> {
     }
     world.wait(SETTLE, |_| false)?;
     world.keep_free(1)?;
-    after(case, world)
+    if case.ill { world.keep_free(2) } else { after(case, world) }
 }
 
 /// The engine serves more requests, at the decode that no fault hits where there is one.
 fn after(case: &Case, world: &mut World<'_>) -> Result<()> {
     let Some(last) = case.pair.decodes.last() else { bail!("pair.decodes: none") };
     let (rooms, at_once) = MORE;
-    let more = Load { rooms, at_once, prompts: &[64, 300], new: 8, to: &[*last] };
+    let more = Load { rooms, at_once, prompts: vec![64, 300], to: vec![*last], seed: None };
     let served = load(&more, world)?;
     world.record().more = (served, rooms as usize);
     world.wait(SETTLE, |_| false)?;
@@ -76,13 +76,11 @@ fn after(case: &Case, world: &mut World<'_>) -> Result<()> {
 
 fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
     match step {
-        Step::Request { room, to, prompt, new, only } => {
-            world.request(Some(room), *to, *prompt, *new, *only).map(drop)
+        Step::Request { room, to, prompt, only } => {
+            let asked = Asked { to: *to, prompt: *prompt, only: *only, seed: None };
+            world.request(Some(room), &asked).map(drop)
         }
-        Step::Load { rooms, at_once, prompts, new, to } => {
-            let (rooms, at_once, new) = (*rooms, *at_once, *new);
-            load(&Load { rooms, at_once, prompts, new, to }, world).map(drop)
-        }
+        Step::Load(healthy) => load(healthy, world).map(drop),
         Step::When { room, state, who, hit } => {
             let (room, (name, whole)) = (world.number(room), hit.signal());
             let command = json!({
@@ -104,6 +102,8 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
             Ok(())
         }
         Step::Ask { who, path, body } => ask(*who, path, body, world),
+        Step::Cut => world.cut(),
+        Step::Heal => world.net()?.heal(),
         Step::Hit { .. }
         | Step::Sleep { .. }
         | Step::Verdict { .. }
@@ -188,24 +188,17 @@ fn ask(who: Who, path: &str, body: &toml::Table, world: &mut World<'_>) -> Resul
     Ok(())
 }
 
-/// Healthy requests.
-struct Load<'a> {
-    rooms: u32,
-    at_once: usize,
-    prompts: &'a [u32],
-    new: u32,
-    to: &'a [Who],
-}
-
-/// Send them, so many at a time, and wait for their answers; how many were served.
-fn load(load: &Load<'_>, world: &mut World<'_>) -> Result<usize> {
+/// Send healthy requests, so many at a time, and wait for their answers; how many were served.
+fn load(load: &Load, world: &mut World<'_>) -> Result<usize> {
     let end = Moment::now().plus(SERVED);
     let mut sent: Vec<u64> = Vec::new();
     let turns = load.prompts.iter().cycle().zip(load.to.iter().cycle());
     for (prompt, to) in turns.take(load.rooms as usize) {
         let open = |world: &World<'_>| count(&sent, world, |room| !room.is_answered());
         world.wait(end.since(Moment::now()), |world| open(world) < load.at_once)?;
-        sent.push(world.request(None, *to, *prompt, load.new, None)?);
+        let seed = load.seed.map(|seed| seed + sent.len() as u64);
+        let asked = Asked { to: *to, prompt: *prompt, only: None, seed };
+        sent.push(world.request(None, &asked)?);
     }
     let open = |world: &World<'_>| count(&sent, world, |room| !room.is_answered());
     world.wait(end.since(Moment::now()), |world| open(world) == 0)?;

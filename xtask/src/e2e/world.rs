@@ -11,7 +11,7 @@ use super::file::Case;
 use super::launcher::{Event, Launcher, Message};
 use super::record::{Answer, Free, Record, Room};
 use super::step::Who;
-use crate::cases::{Agent, Said, Scratch, Seen};
+use crate::cases::{Agent, HERE, Net, Place, Said, Scratch, Seen};
 use crate::clock::Moment;
 
 /// Longest wait for a message before the runner looks at its own duties again.
@@ -24,6 +24,17 @@ const ANSWER: Duration = Duration::from_secs(30);
 const COVERED: Duration = Duration::from_mins(1);
 /// Numbers of the rooms that a case names, in turn from here; others count from 1.
 const FIRST_NAMED: u64 = 1 << 40;
+
+/// What a client asks for.
+pub(super) struct Asked {
+    pub(super) to: Who,
+    /// Tokens of the prompt.
+    pub(super) prompt: u32,
+    /// The only side that is asked.
+    pub(super) only: Option<Who>,
+    /// What the prompt is made of; the room's number where none is given.
+    pub(super) seed: Option<u64>,
+}
 
 /// One run's processes and what is known of them.
 pub(super) struct World<'a> {
@@ -40,6 +51,8 @@ pub(super) struct World<'a> {
     events: Vec<Event>,
     record: Record,
     numbered: u64,
+    /// Last, so that no server is left in a namespace when it goes away.
+    net: Option<Net>,
 }
 
 impl<'a> World<'a> {
@@ -50,18 +63,21 @@ impl<'a> World<'a> {
         view: &View<'_>,
         launcher: &'a mut Launcher,
     ) -> Result<Self> {
-        let agent = Agent::start(view.agent, &case.agent, &[], None, scratch, launcher.outbox())?;
+        let start = || Agent::start(view.agent, &case.agent, &[], None, scratch, launcher.outbox());
+        let agent = if view.watched { Some(start()?) } else { None };
+        let net = if case.pair.apart { Some(Net::make(case.pair.mbit)?) } else { None };
         let mut world = Self {
             case,
             scratch,
             launcher,
-            agent: Some(agent),
+            agent,
             covered: BTreeSet::new(),
             pids: BTreeMap::new(),
             free: Free::default(),
             events: Vec::new(),
             record: Record { bare: view.bare, ..Record::default() },
             numbered: 0,
+            net,
         };
         world.begin(Who::Prefill)?;
         for who in &case.pair.decodes {
@@ -76,7 +92,12 @@ impl<'a> World<'a> {
     /// Start a server without waiting for it.
     pub(super) fn begin(&mut self, who: Who) -> Result<()> {
         let pair = &self.case.pair;
+        let place = self.place(who);
+        let of_its = pair.spoil.as_ref().filter(|_| who == Who::Prefill);
+        let spoil =
+            of_its.map(|spoil| json!({"transfer_thread": self.number(&spoil.transfer_thread)}));
         let mut env = pair.env.clone();
+        env.insert("UCX_NET_DEVICES".to_owned(), place.device.to_owned());
         if self.record.bare {
             env.insert("INFLIGHTD_HOOK".to_owned(), "off".to_owned());
         }
@@ -84,7 +105,35 @@ impl<'a> World<'a> {
             "do": "start", "server": who.name(), "role": who.role(), "backend": pair.backend,
             "log": self.scratch.path(&format!("{}.log", who.name())), "env": env,
             "flags": pair.flags.get(who.role()).cloned().unwrap_or_default(),
+            "space": place.space, "host": place.address, "spoil": spoil,
         }))
+    }
+
+    fn place(&self, who: Who) -> Place<'_> {
+        match (&self.net, who) {
+            (None, _) => HERE,
+            (Some(net), Who::Sick) => net.far(),
+            (Some(net), _) => net.near(),
+        }
+    }
+
+    /// The network of servers that live apart.
+    pub(super) fn net(&self) -> Result<&Net> {
+        self.net.as_ref().context("steps: the servers live on one network\nfix: `apart = true`")
+    }
+
+    /// The network is cut: that is what hits the rooms.
+    pub(super) fn cut(&mut self) -> Result<()> {
+        self.net()?.cut()?;
+        self.injected(Moment::now());
+        Ok(())
+    }
+
+    /// The fault hits the rooms that the case names and has sent.
+    fn injected(&mut self, at: Moment) {
+        for room in self.record.rooms.values_mut().filter(|room| room.name.is_some()) {
+            room.injected = at;
+        }
     }
 
     /// Wait until a server answers.
@@ -107,6 +156,9 @@ impl<'a> World<'a> {
     /// Wait until the agent covers the prefill; without the hook it may not know it before it
     /// posts, which a first request has it do.
     pub(super) fn await_agent(&mut self) -> Result<()> {
+        if self.agent.is_none() {
+            return Ok(());
+        }
         let pid = self.record.prefill;
         let there = self.wait(COVERED, |world| world.covered.contains(&pid))?;
         if !there {
@@ -172,9 +224,7 @@ impl<'a> World<'a> {
             "refused" => bail!("{}", event.why),
             "launcher_ended" => bail!("the launcher has ended"),
             "hit" => {
-                if let Some(room) = self.record.rooms.get_mut(&event.room) {
-                    room.injected = Moment(event.at);
-                }
+                self.injected(Moment(event.at));
                 self.events.push(event);
             }
             _ => self.events.push(event),
@@ -201,23 +251,18 @@ impl<'a> World<'a> {
         }
         if pid == self.record.prefill {
             self.record.lines.push(seen);
+        } else if seen.line.is_alert() && self.pids.values().any(|of_pair| *of_pair == pid) {
+            self.record.of_decodes.push(seen);
         }
     }
 
     /// Send a request under a name of the case's, or as one of a load; its number.
-    pub(super) fn request(
-        &mut self,
-        name: Option<&str>,
-        to: Who,
-        prompt: u32,
-        new: u32,
-        only: Option<Who>,
-    ) -> Result<u64> {
+    pub(super) fn request(&mut self, name: Option<&str>, asked: &Asked) -> Result<u64> {
         let number = name.map_or(self.numbered + 1, |name| self.number(name));
         if name.is_none() {
             self.numbered += 1;
         }
-        let sides = match only {
+        let sides = match asked.only {
             None => vec!["prefill", "decode"],
             Some(who) => vec![who.role()],
         };
@@ -230,8 +275,8 @@ impl<'a> World<'a> {
         };
         self.record.rooms.insert(number, room);
         self.launcher.tell(&json!({
-            "do": "request", "room": number, "to": to.name(), "prompt": prompt, "new": new,
-            "sides": sides,
+            "do": "request", "room": number, "to": asked.to.name(), "prompt": asked.prompt,
+            "seed": asked.seed, "sides": sides,
         }))?;
         Ok(number)
     }
@@ -272,9 +317,9 @@ impl<'a> World<'a> {
 
     /// End the servers and hand over what happened.
     pub(super) fn finish(self) -> Result<Record> {
-        let Self { launcher, record, agent, .. } = self;
+        let Self { launcher, record, agent, net, .. } = self;
         launcher.end_all()?;
-        drop(agent);
+        drop((agent, net));
         ensure!(record.prefill != 0 || !record.spoilt.is_empty(), "the prefill was never known");
         Ok(record)
     }
