@@ -157,6 +157,7 @@ fn queue_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
     Ok(match keys.fact {
         "found" => Fact::Found,
         "unhooked" => Fact::Unhooked,
+        "receives" => Fact::Receives,
         "load" => Fact::Load(load(keys)?),
         "ended" => Fact::Ended,
         "append" => Fact::Append(append(keys)?),

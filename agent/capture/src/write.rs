@@ -9,7 +9,7 @@ use inflightd_core::{Event, Fact, Nanos};
 use crate::Input;
 
 /// The word for a phase.
-pub(crate) const PHASES: [(Phase, &str); 7] = [
+pub(crate) const PHASES: [(Phase, &str); 8] = [
     (Phase::None, "none"),
     (Phase::Parked, "parked"),
     (Phase::PeersReady, "peers_ready"),
@@ -17,6 +17,7 @@ pub(crate) const PHASES: [(Phase, &str); 7] = [
     (Phase::Failed, "failed"),
     (Phase::Exempt, "exempt"),
     (Phase::DoneHere, "done_here"),
+    (Phase::Prealloc, "prealloc"),
 ];
 
 /// The word for an outcome.
@@ -56,6 +57,7 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
     match &event.fact {
         Fact::Found => write!(to, "found"),
         Fact::Unhooked => write!(to, "unhooked"),
+        Fact::Receives => write!(to, "receives"),
         Fact::Load(load) => write_load(to, load),
         Fact::Ended => write!(to, "ended"),
         Fact::Append(append) => write_append(to, append),

@@ -104,6 +104,7 @@ fn fact() -> impl Strategy<Value = Fact> {
         n().prop_map(|s| Fact::Remove(Seq(s), Outcome::Requeued)),
         xfer_post(),
         Just(Fact::Unhooked),
+        Just(Fact::Receives),
         any::<[u64; 5]>().prop_map(|[running, bootstrap, inflight, prealloc, transfer]| {
             Fact::Load(Load { running, bootstrap, inflight, prealloc, transfer })
         }),

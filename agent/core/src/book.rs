@@ -72,6 +72,8 @@ pub(crate) struct Book {
     pub(crate) misfits: u64,
     /// The worker marks no queue: its stays are its transfers.
     pub(crate) unhooked: bool,
+    /// Its rooms are those that it receives: none is judged.
+    pub(crate) receives: bool,
     /// The worker has marked a post: rooms without one were not posted.
     marks_posts: bool,
     /// The worker has said which room a thread works for: the library's posts find their rooms.
@@ -130,7 +132,7 @@ impl Book {
     /// only when one of them could be, and the last suspect first.
     pub(crate) fn has_suspects(&self, policy: &Policy, now: Nanos) -> bool {
         let suspect = |account: &Account| self.progress_of(account).plus(policy.suspect) <= now;
-        if self.stillest.get().plus(policy.suspect) > now {
+        if self.receives || self.stillest.get().plus(policy.suspect) > now {
             return false;
         }
         let last = self.suspect.get().and_then(|seq| self.account(seq));

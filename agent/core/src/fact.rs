@@ -108,6 +108,8 @@ pub enum Phase {
     Exempt,
     /// All of this rank's bytes are delivered, as the engine says; its other ranks' are not.
     DoneHere,
+    /// Of a room that is received: it waits for memory, and its sender for its answer.
+    Prealloc,
 }
 
 /// How a room left the queue.
@@ -200,6 +202,9 @@ pub enum Fact {
     /// The worker marks no queue: its stays are its transfers, or the rooms that their
     /// notifications name. Said once, right after it was found.
     Unhooked,
+    /// The worker's rooms are those that it receives, and what holds them up is their senders': no
+    /// room of its own is judged. Said once, right after it was found.
+    Receives,
     /// The worker's process ended: all its rooms end with it.
     Ended,
 

@@ -144,6 +144,7 @@ impl Ledger {
             Fact::Entry(seq, ref counts) => book.entry(at, seq, counts),
             Fact::Read => book.read_at = at,
             Fact::Unhooked => book.unhooked = true,
+            Fact::Receives => book.receives = true,
             Fact::Phase(seq, phase) => book.phase(at, seq, phase),
             Fact::Serve(tid, seq) => book.serve(at, tid, seq),
             Fact::ServeEnd(tid) => book.serve_end(at, tid),

@@ -53,6 +53,9 @@ pub struct RoomView<'a> {
     pub last_progress: Nanos,
     /// What the engine says.
     pub phase: Phase,
+    /// Whether it can get a verdict: not where nothing is to be moved for it, nor where it is
+    /// received.
+    pub judged: bool,
     /// Bytes; `completed` counts whole transfers only, see [`WorkerView::arrived`].
     pub bytes: Bytes,
     /// Transfer calls begun.
@@ -74,6 +77,7 @@ impl<'a> RoomView<'a> {
             appended_at: account.appended_at,
             last_progress: book.progress_of(account),
             phase: account.counts.phase,
+            judged: !book.receives && account.counts.phase != Phase::Exempt,
             bytes: account.bytes(),
             posts: account.posts(),
             peers: &account.peers,

@@ -179,8 +179,12 @@ fn survey(view: &WorkerView<'_>, policy: &Policy, now: Nanos) -> (Glance, Stuck)
     };
     let mut stuck = Stuck::default();
     for room in view.rooms() {
-        let still = now.since(room.last_progress);
         glance.open += 1;
+        if !room.judged {
+            // It may well stay for minutes.
+            continue;
+        }
+        let still = now.since(room.last_progress);
         glance.suspects += u64::from(still >= policy.suspect);
         glance.oldest_dwell = glance.oldest_dwell.max(now.since(room.appended_at));
         glance.oldest_still = glance.oldest_still.max(still);

@@ -63,7 +63,20 @@ enum inflight_phase {
     INFLIGHT_TRANSFERRING = 3, /* a transfer is under way */
     INFLIGHT_PHASE_FAILED = 4, /* the engine knows that it failed and has not removed it yet */
     INFLIGHT_EXEMPT = 5,       /* nothing is to be moved for it by this worker: never judged */
-    INFLIGHT_DONE_HERE = 6     /* this rank's bytes are delivered, its other ranks' are not */
+    INFLIGHT_DONE_HERE = 6,    /* this rank's bytes are delivered, its other ranks' are not */
+    INFLIGHT_PREALLOC = 7      /* decode: it waits for memory, and its sender for its answer */
+};
+
+/* What a worker says of itself. */
+enum inflight_gauge_id {
+    INFLIGHT_KV_FREE = 1,         /* tokens for which KV memory can be had */
+    INFLIGHT_KV_TOTAL = 2,        /* tokens for which there is KV memory */
+    INFLIGHT_SLOTS_FREE = 3,      /* metadata slots that are free; each room holds one */
+    INFLIGHT_SLOTS_TOTAL = 4,     /* metadata slots that there are */
+    INFLIGHT_THREADS_ALIVE = 5,   /* threads that transfer and live */
+    INFLIGHT_THREADS_STARTED = 6, /* threads that transfer and have been started */
+    INFLIGHT_LISTENERS_ALIVE = 7, /* threads that hear from peers and live */
+    INFLIGHT_FAULTS = 8           /* faults inside the hook */
 };
 
 /* How a room left the queue. */
@@ -160,6 +173,9 @@ void inflight_remove(inflight_worker *worker, uint64_t seq, int outcome);
 
 /* The worker polls its queue: at every poll, also of an empty queue. */
 void inflight_beat(inflight_worker *worker);
+
+/* How the worker is: an enum inflight_gauge_id, once a second or so. Others are ignored. */
+void inflight_gauge(inflight_worker *worker, int gauge, uint64_t value);
 
 #ifdef __cplusplus
 }

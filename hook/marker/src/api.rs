@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int};
 use core::ptr;
 
-use inflightd_abi::table::{Change, NewEntry, Outcome, Phase, Seq, Table};
+use inflightd_abi::table::{Change, Gauge, NewEntry, Outcome, Phase, Seq, Table};
 
 use crate::args::{self, OpenArgs, Peer, Peers};
 use crate::error::OpenError;
@@ -196,6 +196,15 @@ pub extern "C" fn inflight_remove(worker: *const Worker, seq: u64, outcome: c_in
 pub extern "C" fn inflight_beat(worker: *const Worker) {
     if let Some(Open { table, .. }) = worker::open(worker) {
         table.beat(sys::now());
+    }
+}
+
+/// The worker says how it is: `enum inflight_gauge_id`. No marker: the table says it.
+#[unsafe(no_mangle)]
+pub extern "C" fn inflight_gauge(worker: *const Worker, gauge: c_int, value: u64) {
+    let gauge = Gauge::from_code(u64::try_from(gauge).unwrap_or(0));
+    if let (Some(Open { table, .. }), Some(gauge)) = (worker::open(worker), gauge) {
+        table.set_gauge(gauge, value);
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::mem::{align_of, offset_of, size_of};
 use std::process::{Command, Stdio};
 
-use inflightd_abi::table::{ENTRIES_MAX, Outcome, PEERS_MAX, PeerKind, Phase, Role};
+use inflightd_abi::table::{ENTRIES_MAX, Gauge, Outcome, PEERS_MAX, PeerKind, Phase, Role};
 
 use crate::args::{OpenArgs, Peer, Rank};
 use crate::{OpenError, WORKERS_MAX};
@@ -78,6 +78,15 @@ fn facts() -> Vec<(String, usize)> {
     number("INFLIGHT_PHASE_FAILED", Phase::Failed as u64);
     number("INFLIGHT_EXEMPT", Phase::Exempt as u64);
     number("INFLIGHT_DONE_HERE", Phase::DoneHere as u64);
+    number("INFLIGHT_PREALLOC", Phase::Prealloc as u64);
+    number("INFLIGHT_KV_FREE", Gauge::KvFree as u64);
+    number("INFLIGHT_KV_TOTAL", Gauge::KvTotal as u64);
+    number("INFLIGHT_SLOTS_FREE", Gauge::SlotsFree as u64);
+    number("INFLIGHT_SLOTS_TOTAL", Gauge::SlotsTotal as u64);
+    number("INFLIGHT_THREADS_ALIVE", Gauge::ThreadsAlive as u64);
+    number("INFLIGHT_THREADS_STARTED", Gauge::ThreadsStarted as u64);
+    number("INFLIGHT_LISTENERS_ALIVE", Gauge::ListenersAlive as u64);
+    number("INFLIGHT_FAULTS", Gauge::Faults as u64);
     number("INFLIGHT_SUCCESS", Outcome::Success as u64);
     number("INFLIGHT_FAILED", Outcome::Failed as u64);
     number("INFLIGHT_ABORTED", Outcome::Aborted as u64);
@@ -115,7 +124,7 @@ fn every_constant_of_the_header_is_checked() {
         Some(format!("(INFLIGHT_{name})"))
     });
     let constants: Vec<_> = constants.collect();
-    assert_eq!(constants.len(), 24);
+    assert_eq!(constants.len(), 33);
     for constant in constants {
         assert!(checked.contains(&constant), "{constant}");
     }

@@ -29,8 +29,8 @@ mod worker;
 mod header_tests;
 
 pub use api::{
-    inflight_append, inflight_beat, inflight_close, inflight_done, inflight_open, inflight_phase,
-    inflight_post, inflight_remove, inflight_serve, inflight_serve_end,
+    inflight_append, inflight_beat, inflight_close, inflight_done, inflight_gauge, inflight_open,
+    inflight_phase, inflight_post, inflight_remove, inflight_serve, inflight_serve_end,
 };
 pub use args::{OpenArgs, Peer, Rank};
 pub use error::{OpenError, inflight_errstr};

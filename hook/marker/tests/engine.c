@@ -74,6 +74,7 @@ static void in_child(void) {
         inflight_done(worker, 1 << 14, 1, 1);
         inflight_phase(worker, 1 << 14, INFLIGHT_PARKED);
         inflight_remove(worker, 1 << 14, INFLIGHT_FAILED);
+        inflight_gauge(worker, INFLIGHT_KV_FREE, 7);
         inflight_close(worker);
         int code = open_worker();
         uint64_t again = append(2);

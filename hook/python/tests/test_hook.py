@@ -18,7 +18,7 @@ import inflightd_hook
 from inflightd_hook import _library, open_worker
 
 HEADER_WORDS, THREADS, THREAD_WORDS, ENTRIES, ENTRY_WORDS = 512, 256, 8, 8192, 128
-APPENDS, REMOVALS, BEATS, STALE = 168, 169, 161, 171
+APPENDS, REMOVALS, BEATS, STALE, GAUGES = 168, 169, 161, 171, 176
 STATE, ROOM, EXPECTED, OUTCOME, PHASE = 1, 2, 4, 7, 9
 POSTS, POSTED_BYTES, DONES, DONE_BYTES, FAILURES, RID, PEERS = 10, 11, 12, 13, 14, 24, 41
 TEXT = struct.Struct("<Q")
@@ -109,6 +109,11 @@ class RoundTrip(unittest.TestCase):
             self.worker.remove(seq, name)
             self.assertEqual(self.table.entry(seq, OUTCOME), number)
 
+    def test_every_gauge_has_its_word(self):
+        for value, (name, number) in enumerate(_library.GAUGES.items()):
+            self.worker.gauge(name, value)
+            self.assertEqual(self.table.word(GAUGES + number), value + 1)
+
     def test_a_beat_is_counted(self):
         before = self.table.word(BEATS)
         self.worker.beat()
@@ -145,6 +150,7 @@ class BadValues(unittest.TestCase):
             (lambda: w.append(1, "r", expected_bytes=1.5), "expected_bytes is 1.5"),
             (lambda: w.serve(None), "seq is None"),
             (lambda: w.post(1, -5), "nbytes is -5"),
+            (lambda: w.gauge("kv", 1), "name is 'kv'.*kv_free, kv_total"),
             (lambda: w.phase(1, "done"), "name is 'done'.*parked, peers_ready, transferring, failed"),
             (lambda: w.remove(1, "ok"), "outcome is 'ok'.*success, failed, aborted, requeued"),
             (lambda: w.remove(1, ["success"]), "outcome is"),
@@ -300,6 +306,7 @@ class Fork(unittest.TestCase):
                 w.phase(seq, "failed")
                 w.remove(seq, "failed")
                 w.beat()
+                w.gauge("kv_free", 1)
                 w.close()
                 again = open_worker("prefill", "e", "1")
                 assert not again.is_on and again.append(1, "r") == 0

@@ -3,7 +3,7 @@
 use super::Book;
 use crate::account::Account;
 use crate::coverage::{Reason, Sight, Source};
-use crate::fact::Peer;
+use crate::fact::{Peer, Phase};
 use crate::judge::{Case, PeerCase};
 use crate::policy::Policy;
 use crate::wire::{Moved, PeerBook};
@@ -16,7 +16,7 @@ impl Book {
             appended_at: account.appended_at,
             late_at: account.late_at,
             read_at: account.read_at.max(self.read_at),
-            phase: account.counts.phase,
+            phase: if self.receives { Phase::Exempt } else { account.counts.phase },
             bytes: account.bytes(),
             posts: account.posts(),
             open_transfers: self.open_count(account, open),

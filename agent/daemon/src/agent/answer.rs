@@ -183,5 +183,6 @@ const fn phase(phase: Phase) -> &'static str {
         Phase::Failed => "failed",
         Phase::Exempt => "exempt",
         Phase::DoneHere => "done_here",
+        Phase::Prealloc => "prealloc",
     }
 }

@@ -180,7 +180,11 @@ impl Agent {
             engine = about.engine,
             "found a worker"
         );
+        let receives = about.role == "decode";
         let number = self.add(read, map.inode, about, past.told.clone(), now);
+        if receives {
+            self.tell(number, now, Fact::Receives);
+        }
         self.teller.meet(number, &past);
         if let Some(watched) = self.workers.get_mut(&number) {
             watched.mapped = Some(mapped);

@@ -37,6 +37,7 @@ pub const fn phase(phase: table::Phase) -> Phase {
         table::Phase::Failed => Phase::Failed,
         table::Phase::Exempt => Phase::Exempt,
         table::Phase::DoneHere => Phase::DoneHere,
+        table::Phase::Prealloc => Phase::Prealloc,
     }
 }
 

@@ -1,8 +1,8 @@
 //! The header: geometry, who the worker is, its heartbeat and its counters.
 
 use super::{
-    ABI_VERSION, ENTRIES_MAX, Geometry, HEADER_WORDS, MAGIC, PEERS_MAX, Peer, Table, TableError,
-    Text, wrapped,
+    ABI_VERSION, ENTRIES_MAX, Gauge, Geometry, HEADER_WORDS, MAGIC, PEERS_MAX, Peer, Table,
+    TableError, Text, wrapped,
 };
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -30,12 +30,16 @@ const OVERFLOWS: usize = 170;
 const STALE: usize = 171;
 pub(super) const THREADS_OVERFLOW: usize = 172;
 const HINT: usize = 173;
+/// A word each: 0 while the worker has not said it, else one more than its value.
+const GAUGES: usize = 176;
+const GAUGES_MAX: usize = 32;
 const BITMAP: usize = 256;
 
 const _: () = {
     assert!(ENGINE + Text::<56>::WORDS <= ENGINE_VERSION);
     assert!(ENGINE_VERSION + Text::<56>::WORDS <= IDENTITIES);
     assert!(IDENTITIES + 1 + PEERS_MAX * Peer::WORDS <= BEAT_AT);
+    assert!(Gauge::ALL.len() < GAUGES_MAX && GAUGES + GAUGES_MAX <= BITMAP);
     assert!(BITMAP + ENTRIES_MAX / 64 <= HEADER_WORDS);
 };
 
@@ -234,6 +238,16 @@ impl Table<'_> {
     pub fn beat(&self, now: u64) {
         self.word(BEAT_AT).store(now, Relaxed);
         self.bump(BEATS);
+    }
+
+    /// The worker says how it is.
+    pub fn set_gauge(&self, gauge: Gauge, value: u64) {
+        self.word(GAUGES + gauge as usize).store(value.saturating_add(1), Relaxed);
+    }
+
+    /// What the worker last said; `None` where it has not, as no worker of an older hook has.
+    pub fn gauge(&self, gauge: Gauge) -> Option<u64> {
+        self.word(GAUGES + gauge as usize).load(Relaxed).checked_sub(1)
     }
 
     /// The header's counters, as they stand.

@@ -35,7 +35,7 @@ pub use queue::Change;
 pub use tagged::{Command, CommandState};
 pub use text::Text;
 pub use thread::{Serving, THREAD_PROBES};
-pub use words::{Outcome, Peer, PeerKind, Phase, State};
+pub use words::{Gauge, Outcome, Peer, PeerKind, Phase, State};
 
 use crate::sync::AtomicU64;
 

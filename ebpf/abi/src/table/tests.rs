@@ -265,3 +265,21 @@ fn a_table_of_any_content_is_read_without_harm() {
         assert!(matches!(made, Err(TableError::Geometry { .. })));
     }
 }
+
+#[test]
+fn a_gauge_is_unknown_until_it_is_said() {
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    assert!(Gauge::ALL.iter().all(|gauge| table.gauge(*gauge).is_none()));
+    let before = (table.header(), table.counters());
+    for (value, gauge) in Gauge::ALL.into_iter().enumerate() {
+        table.set_gauge(gauge, value as u64);
+        assert_eq!(Gauge::from_code(gauge as u64), Some(gauge));
+    }
+    let values: Vec<_> = Gauge::ALL.iter().filter_map(|gauge| table.gauge(*gauge)).collect();
+    assert_eq!(values, (0..Gauge::ALL.len() as u64).collect::<Vec<_>>());
+    assert_eq!((table.header(), table.counters()), before);
+    table.set_gauge(Gauge::KvFree, u64::MAX);
+    assert_eq!(table.gauge(Gauge::KvFree), Some(u64::MAX - 1));
+    assert_eq!((Gauge::from_code(0), Gauge::from_code(9)), (None, None));
+}

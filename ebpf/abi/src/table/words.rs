@@ -66,6 +66,8 @@ pub enum Phase {
     Exempt = 5,
     /// All of this rank's bytes are delivered, as the engine says; its other ranks' are not.
     DoneHere = 6,
+    /// Of a room that is received: it waits for memory, and its sender for its answer.
+    Prealloc = 7,
 }
 
 impl Phase {
@@ -78,8 +80,50 @@ impl Phase {
             4 => Self::Failed,
             5 => Self::Exempt,
             6 => Self::DoneHere,
+            7 => Self::Prealloc,
             _ => Self::None,
         }
+    }
+}
+
+/// What a worker says of itself from time to time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Gauge {
+    /// Tokens for which KV memory can be had.
+    KvFree = 1,
+    /// Tokens for which there is KV memory.
+    KvTotal = 2,
+    /// Metadata slots that are free; each room holds one.
+    SlotsFree = 3,
+    /// Metadata slots that there are.
+    SlotsTotal = 4,
+    /// Threads that transfer and live.
+    ThreadsAlive = 5,
+    /// Threads that transfer and have been started.
+    ThreadsStarted = 6,
+    /// Threads that hear from peers and live: without them no new room is answered.
+    ListenersAlive = 7,
+    /// Faults inside the hook: what reported stopped reporting.
+    Faults = 8,
+}
+
+impl Gauge {
+    /// Every gauge.
+    pub const ALL: [Self; 8] = [
+        Self::KvFree,
+        Self::KvTotal,
+        Self::SlotsFree,
+        Self::SlotsTotal,
+        Self::ThreadsAlive,
+        Self::ThreadsStarted,
+        Self::ListenersAlive,
+        Self::Faults,
+    ];
+
+    /// The gauge of that number.
+    pub fn from_code(code: u64) -> Option<Self> {
+        Self::ALL.into_iter().find(|gauge| *gauge as u64 == code)
     }
 }
 

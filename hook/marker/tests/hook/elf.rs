@@ -10,12 +10,13 @@ use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::setup::library;
 
-const CALLS: [&str; 11] = [
+const CALLS: [&str; 12] = [
     "inflight_append",
     "inflight_beat",
     "inflight_close",
     "inflight_done",
     "inflight_errstr",
+    "inflight_gauge",
     "inflight_open",
     "inflight_phase",
     "inflight_post",

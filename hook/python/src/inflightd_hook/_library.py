@@ -13,6 +13,17 @@ PHASES = {
     "failed": 4,
     "exempt": 5,
     "done_here": 6,
+    "prealloc": 7,
+}
+GAUGES = {
+    "kv_free": 1,
+    "kv_total": 2,
+    "slots_free": 3,
+    "slots_total": 4,
+    "threads_alive": 5,
+    "threads_started": 6,
+    "listeners_alive": 7,
+    "faults": 8,
 }
 OUTCOMES = {"success": 1, "failed": 2, "aborted": 3, "requeued": 4, "superseded": 5}
 RANKS = ("dp", "pp", "tp", "cp")
@@ -54,6 +65,7 @@ _CALLS = {
     "inflight_phase": (None, [c_void_p, c_uint64, c_int]),
     "inflight_remove": (None, [c_void_p, c_uint64, c_int]),
     "inflight_beat": (None, [c_void_p]),
+    "inflight_gauge": (None, [c_void_p, c_int, c_uint64]),
 }
 
 

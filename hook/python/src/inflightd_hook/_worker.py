@@ -5,7 +5,7 @@ import logging
 import os
 
 from inflightd_hook import _library
-from inflightd_hook._library import OUTCOMES, PEER_KINDS, PHASES, RANKS, ROLES
+from inflightd_hook._library import GAUGES, OUTCOMES, PEER_KINDS, PHASES, RANKS, ROLES
 
 log = logging.getLogger("inflightd_hook")
 
@@ -123,8 +123,9 @@ class Worker:
 
     def phase(self, seq, name):
         """Where the room is: ``parked``, ``peers_ready``, ``transferring``, ``failed``,
-        ``exempt`` (nothing is to be moved for it: never judged) or ``done_here`` (this rank's
-        bytes are delivered, its other ranks' are not)."""
+        ``exempt`` (nothing is to be moved for it: never judged), ``done_here`` (this rank's
+        bytes are delivered, its other ranks' are not) or, on decode, ``prealloc`` (it waits for
+        memory)."""
         seq, code = _number("seq", seq, _U64), _code("name", name, PHASES)
         if self._library is not None:
             self._library.inflight_phase(self._handle, seq, code)
@@ -140,6 +141,15 @@ class Worker:
         """The worker polls its queue: at every poll, also of an empty queue."""
         if self._library is not None:
             self._library.inflight_beat(self._handle)
+
+    def gauge(self, name, value):
+        """How the worker is, once a second or so: ``kv_free`` and ``kv_total`` (tokens),
+        ``slots_free`` and ``slots_total`` (metadata slots, one a room), ``threads_alive`` and
+        ``threads_started`` (those that transfer), ``listeners_alive`` (those that hear from
+        peers), ``faults`` (of the hook)."""
+        code, value = _code("name", name, GAUGES), _number("value", value, _U64)
+        if self._library is not None:
+            self._library.inflight_gauge(self._handle, code, value)
 
     def close(self):
         """The worker ends: open rooms leave as aborted, later calls do nothing.

@@ -12,6 +12,7 @@ import sys
 import inflightd_hook
 from inflightd_hook.sglang import engine
 from inflightd_hook.sglang.contain import Faults
+from inflightd_hook.sglang.decode import DecodeQueues
 from inflightd_hook.sglang.queue import InflightQueue
 from inflightd_hook.sglang.shards import Shards
 
@@ -71,7 +72,7 @@ def attach(scheduler):
     """Opens the worker of a scheduler that was just built and hooks its objects."""
     role = engine.role(scheduler)
     manager = engine.manager(scheduler)
-    if role != "prefill" or manager is None:
+    if role is None or manager is None:
         return
     worker = inflightd_hook.open_worker(
         role,
@@ -83,6 +84,15 @@ def attach(scheduler):
     )
     if not worker.is_on:
         return
+    if role == "decode":
+        hook_decode(scheduler, worker, DecodeQueues(scheduler, worker))
+        log.info("inflightd: reports the queues of SGLang %s, decode", engine.version())
+    else:
+        attach_prefill(scheduler, worker, manager)
+
+
+def attach_prefill(scheduler, worker, manager):
+    """Hooks the queue of a prefill and the transfers of its threads."""
     queue = InflightQueue(scheduler, worker)
     shards = Shards(worker, queue, manager)
     _shards.append(shards)
@@ -111,6 +121,21 @@ def hook_queue(scheduler, worker, queue):
         return result
 
     scheduler.process_disagg_prefill_inflight_queue = process
+
+
+def hook_decode(scheduler, worker, queues):
+    """After each pass over the queues of a decode."""
+    compare = faults.contain("the queues of decode", queues.compare, last=worker.close)
+    original = scheduler.process_decode_queue
+
+    @functools.wraps(original)
+    def process(*args, **kwargs):
+        result = original(*args, **kwargs)
+        compare()
+        worker.beat()
+        return result
+
+    scheduler.process_decode_queue = process
 
 
 def hook_sends(scheduler, queue, shards, manager):

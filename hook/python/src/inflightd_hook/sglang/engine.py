@@ -149,6 +149,11 @@ def outcome(req):
     return "success"
 
 
+def received(req):
+    """How a request that has left decode's queues ended: what arrived goes on, not finished."""
+    return outcome(req) if getattr(req, "finished_reason", None) is not None else "success"
+
+
 def traceparent(req):
     """W3C trace context of the request, where the engine traces."""
     trace = sys.modules.get("opentelemetry.trace")
