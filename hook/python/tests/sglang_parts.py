@@ -38,6 +38,7 @@ class Sender:
     def __init__(self, manager, pages):
         self.kv_mgr, self.num_kv_indices = manager, pages
         self.state, self.reason = KVPoll.WaitingForInput, None
+        self.conclude_state = None
 
     def poll(self):
         return self.state

@@ -13,9 +13,11 @@ _COMMON = "disaggregation.common.conn:CommonKVManager"
 _COPIES = {f"{_COMMON}._kv_replica_factor"}
 _IN_THE_SCHEDULER = {"disaggregation.nixl.conn:NixlKVManager.transfer_queues", *_COPIES,
                      "managers.schedule_batch:Req.pending_bootstrap"}
-_NO_CP = {f"{_COMMON}.attn_cp_rank", f"{_COMMON}.is_dummy_cp_rank", *_IN_THE_SCHEDULER}
+_NO_CP = {f"{_COMMON}.{name}" for name in ("attn_cp_rank", "attn_cp_size", "is_dummy_cp_rank")}
+_NO_CP |= _IN_THE_SCHEDULER
 _NO_RANKS = {f"{_COMMON}.{rank}"
-             for rank in ("attn_tp_rank", "attn_dp_rank", "system_dp_rank", "pp_rank")}
+             for rank in ("attn_tp_rank", "attn_tp_size", "attn_dp_rank", "system_dp_rank",
+                          "pp_rank", "pp_size")}
 MISSING = {
     "0.4.10": _NO_CP | _NO_RANKS,
     "0.5.5": _NO_CP,

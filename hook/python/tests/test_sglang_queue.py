@@ -1,6 +1,7 @@
 """The plugin around the real poll of SGLang's inflight queue, of several versions."""
 
 import logging
+import time
 import types
 import unittest
 from unittest import mock
@@ -9,10 +10,10 @@ import sglang_parts as parts
 import sglang_wheel
 from inflightd_hook.sglang import attach
 from sglang_parts import KVPoll
-from test_hook import BEATS, EXPECTED, OUTCOME, PEERS, PHASE, RID, STATE
+from test_hook import BEATS, EXPECTED, GAUGES, OUTCOME, PEERS, PHASE, RID, STATE
 
 OUTCOMES = {"success": 1, "failed": 2, "aborted": 3, "requeued": 4}
-PARKED, PEERS_READY, EXEMPT = 1, 2, 5
+PARKED, PEERS_READY, FAILED, EXEMPT, DONE_HERE = 1, 2, 4, 5, 6
 
 
 class Pair:
@@ -132,6 +133,48 @@ class Queue(unittest.TestCase):
         pair.scheduler.disagg_prefill_inflight_queue = []
         pair.poll()
         self.assertEqual(pair.table.entry(seq, OUTCOME), OUTCOMES["requeued"])
+
+
+    def polls_until(self, pair, holds):
+        end = time.monotonic() + 30
+        while not holds():
+            self.assertLess(time.monotonic(), end, "nothing came of it")
+            pair.poll()
+            time.sleep(0.01)
+
+    @each_version
+    def test_a_rank_that_is_done_before_the_others_is_told_as_that(self, version):
+        pair = Pair(version)
+        done, failed = pair.enters("done", 1), pair.enters("failed", 2)
+        # What `poll` gives here is what all ranks agreed on; the sender knows its own end.
+        done.disagg_kv_sender.conclude_state = KVPoll.Success
+        failed.disagg_kv_sender.conclude_state = KVPoll.Failed
+        seqs = pair.seqs()
+        self.polls_until(pair, lambda: pair.table.count(seqs[1], PHASE))
+        self.assertEqual([pair.table.count(seq, PHASE) for seq in seqs], [DONE_HERE, FAILED])
+
+    def test_without_other_ranks_nobody_is_compared(self):
+        manager = parts.manager()
+        manager.attn_tp_size, manager.attn_tp_rank = 1, 0
+        pair = Pair("0.5.23", manager)
+        pair.enters("alone", 1).disagg_kv_sender.conclude_state = KVPoll.Success
+        (seq,) = pair.seqs()
+        faults = GAUGES + 8
+        before = pair.table.word(faults)
+        attach.faults.count += 1
+        self.polls_until(pair, lambda: pair.table.word(faults) != before)
+        self.assertEqual(pair.table.count(seq, PHASE), 0)
+
+    @each_version
+    def test_memory_and_slots_are_said(self, version):
+        pair = Pair(version)
+        free = types.SimpleNamespace(available_size=lambda: 100, size=16)
+        pair.scheduler.token_to_kv_pool_allocator = mock.MagicMock(available_size=lambda: 100)
+        pair.scheduler.tree_cache = mock.MagicMock(evictable_size=lambda: 11)
+        pair.scheduler.req_to_metadata_buffer_idx_allocator = free
+        pair.scheduler.max_total_num_tokens = 4096
+        said = lambda: [pair.table.word(GAUGES + code) - 1 for code in (1, 2, 3, 4)]  # noqa: E731
+        self.polls_until(pair, lambda: said() == [111, 4096, 100, 16])
 
 
 class Contained(unittest.TestCase):

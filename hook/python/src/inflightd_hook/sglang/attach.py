@@ -15,6 +15,7 @@ from inflightd_hook.sglang.contain import Faults
 from inflightd_hook.sglang.decode import DecodeQueues
 from inflightd_hook.sglang.queue import InflightQueue
 from inflightd_hook.sglang.shards import Shards
+from inflightd_hook.sglang.vitals import Vitals, meet
 
 log = logging.getLogger("inflightd_hook")
 
@@ -54,12 +55,14 @@ def patch_classes():
 
 def _served(original):
     back = faults.contain("the end of a chunk", lambda: [shards.back() for shards in _shards])
+    known = faults.contain("meeting a thread", meet)
     taken = faults.contain(
         "taking a chunk", lambda item: [shards.taken(item) for shards in _shards]
     )
 
     @functools.wraps(original)
     def get(self, *args, **kwargs):
+        known()
         back()
         item = original(self, *args, **kwargs)
         taken(item)
@@ -96,7 +99,8 @@ def attach_prefill(scheduler, worker, manager):
     queue = InflightQueue(scheduler, worker)
     shards = Shards(worker, queue, manager)
     _shards.append(shards)
-    hook_queue(scheduler, worker, queue)
+    ranks = queue.compare_ranks if engine.has_ranks(manager) else None
+    hook_queue(scheduler, worker, queue, ranks)
     hook_sends(scheduler, queue, shards, manager)
     seen = hook_nixl(manager, shards) or hook_mooncake(manager, shards)
     log.info(
@@ -106,10 +110,11 @@ def attach_prefill(scheduler, worker, manager):
     )
 
 
-def hook_queue(scheduler, worker, queue):
+def hook_queue(scheduler, worker, queue, ranks):
     """Around each poll of the queue: what entered, what left, and that it was polled."""
     # A table that nobody keeps up to date would accuse healthy rooms: better none.
     compare = faults.contain("the inflight queue", queue.compare, last=worker.close)
+    look = faults.contain("the engine's vitals", Vitals(scheduler, worker, faults).look)
     original = scheduler.process_disagg_prefill_inflight_queue
 
     @functools.wraps(original)
@@ -118,6 +123,7 @@ def hook_queue(scheduler, worker, queue):
         result = original(*args, **kwargs)
         compare()
         worker.beat()
+        look(ranks)
         return result
 
     scheduler.process_disagg_prefill_inflight_queue = process
@@ -126,6 +132,7 @@ def hook_queue(scheduler, worker, queue):
 def hook_decode(scheduler, worker, queues):
     """After each pass over the queues of a decode."""
     compare = faults.contain("the queues of decode", queues.compare, last=worker.close)
+    look = faults.contain("the engine's vitals", Vitals(scheduler, worker, faults).look)
     original = scheduler.process_decode_queue
 
     @functools.wraps(original)
@@ -133,6 +140,7 @@ def hook_decode(scheduler, worker, queues):
         result = original(*args, **kwargs)
         compare()
         worker.beat()
+        look()
         return result
 
     scheduler.process_decode_queue = process

@@ -154,6 +154,50 @@ def received(req):
     return outcome(req) if getattr(req, "finished_reason", None) is not None else "success"
 
 
+def memory(scheduler):
+    """``kv_free`` and ``kv_total`` in tokens, ``slots_free`` and ``slots_total``, as far as known.
+
+    What the prefix cache holds and would give up counts as free.
+    """
+    found = {}
+    allocator = getattr(scheduler, "token_to_kv_pool_allocator", None)
+    free = _called(allocator, "available_size")
+    if free is not None:
+        cached = _called(getattr(scheduler, "tree_cache", None), "evictable_size")
+        found["kv_free"] = free + (cached or 0)
+    slots = getattr(scheduler, "req_to_metadata_buffer_idx_allocator", None)
+    stated = {
+        "kv_total": getattr(scheduler, "max_total_num_tokens", None),
+        "slots_free": _called(slots, "available_size"),
+        "slots_total": getattr(slots, "size", None),
+    }
+    found.update((name, int(value)) for name, value in stated.items() if value is not None)
+    return found
+
+
+def _called(holder, name):
+    method = getattr(holder, name, None)
+    try:
+        value = int(method()) if callable(method) else -1
+    except TypeError:
+        # Some caches count by kind and say several numbers.
+        return None
+    return value if value >= 0 else None
+
+
+def own_state(req):
+    """What this rank alone says of a request in the queue: ``done_here`` or ``failed`` once its
+    own part has ended; None before."""
+    state = getattr(getattr(req, "disagg_kv_sender", None), "conclude_state", None)
+    return {4: "done_here", 0: "failed"}.get(state) if isinstance(state, int) else None
+
+
+def has_ranks(manager):
+    """Whether other ranks decide with this one when a request leaves the queue."""
+    sizes = [getattr(manager, name, 1) for name in ("attn_tp_size", "attn_cp_size", "pp_size")]
+    return any(isinstance(size, int) and size > 1 for size in sizes)
+
+
 def traceparent(req):
     """W3C trace context of the request, where the engine traces."""
     trace = sys.modules.get("opentelemetry.trace")

@@ -56,6 +56,17 @@ NAMES = (
     Name(f"{_MANAGERS}.transfer_infos|{_NIXL}:NixlKVManager.transfer_infos", "peers"),
     Name("disaggregation.common.conn:CommonKVSender.num_kv_indices"
          f"|{_NIXL}:NixlKVSender.num_kv_indices", "expected bytes"),
+    Name("disaggregation.common.conn:CommonKVSender.conclude_state"
+         f"|{_MOONCAKE}:MooncakeKVSender.conclude_state", "which rank is stuck"),
+    Name(f"{_MANAGERS}.attn_tp_size", "which rank is stuck"),
+    Name(f"{_MANAGERS}.attn_cp_size", "which rank is stuck"),
+    Name(f"{_MANAGERS}.pp_size", "which rank is stuck"),
+    Name("managers.scheduler:Scheduler.token_to_kv_pool_allocator", "free memory"),
+    Name("managers.scheduler:Scheduler.tree_cache", "free memory"),
+    Name("managers.scheduler:Scheduler.max_total_num_tokens", "free memory"),
+    Name("managers.scheduler:Scheduler.req_to_metadata_buffer_idx_allocator", "free slots"),
+    Name("disaggregation.utils:ReqToMetadataIdxAllocator.available_size", "free slots"),
+    Name("disaggregation.utils:ReqToMetadataIdxAllocator.size", "free slots"),
     Name("disaggregation.fake.conn:FakeKVSender"),
     Name(f"{_NIXL}:TransferInfo.agent_name", "peers"),
     Name(f"{_NIXL}:TransferInfo.is_dummy", "dummy peers"),

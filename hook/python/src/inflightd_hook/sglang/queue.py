@@ -9,10 +9,13 @@ EARLY_MOST = 4096
 class Stay:
     """One request's stay in the queue."""
 
-    __slots__ = ("req", "room", "seq", "parked")
+    __slots__ = ("req", "room", "seq", "parked", "exempt", "told")
 
-    def __init__(self, req, room, seq, parked):
-        self.req, self.room, self.seq, self.parked = req, room, seq, parked
+    def __init__(self, req, room, seq, parked, exempt):
+        self.req, self.room, self.seq = req, room, seq
+        self.parked, self.exempt = parked, exempt
+        self.told = None
+        """How this rank's own part ended, once that was told."""
 
 
 class InflightQueue:
@@ -41,7 +44,8 @@ class InflightQueue:
                 self._enter(req, parked=False)
         elif stay.parked:
             stay.parked = False
-            self._worker.phase(stay.seq, "peers_ready")
+            if not stay.exempt:
+                self._worker.phase(stay.seq, "peers_ready")
 
     def compare(self):
         """Tells what has entered and left since the last call."""
@@ -57,9 +61,14 @@ class InflightQueue:
             self._leave(self._stays.pop(key))
         self._seen = queue
 
-    def stays(self):
-        """What is in the queue, in no order."""
-        return self._stays.values()
+    def compare_ranks(self):
+        """Tells of each request whose own part has ended that the other ranks' has not: it would
+        have left."""
+        for stay in self._stays.values():
+            state = engine.own_state(stay.req)
+            if state != stay.told and state is not None and not stay.exempt:
+                stay.told = state
+                self._worker.phase(stay.seq, state)
 
     def _enter(self, req, parked):
         manager = engine.manager(self._scheduler)
@@ -71,8 +80,9 @@ class InflightQueue:
             expected_bytes=engine.expected_bytes(req, manager),
             traceparent=engine.traceparent(req),
         )
-        self._stays[id(req)] = Stay(req, room, seq, parked)
-        if engine.is_exempt(req, manager):
+        exempt = engine.is_exempt(req, manager)
+        self._stays[id(req)] = Stay(req, room, seq, parked, exempt)
+        if exempt:
             self._worker.phase(seq, "exempt")
         elif parked:
             self._worker.phase(seq, "parked")

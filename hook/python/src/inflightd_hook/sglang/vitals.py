@@ -1,0 +1,72 @@
+"""How the engine is, said from time to time: memory, slots, threads, and what other ranks hold up."""
+
+import threading
+import time
+
+from inflightd_hook.sglang import engine
+
+LOOK_S = 0.1
+"""How often ranks are compared, in seconds."""
+SAY_EVERY = 10
+"""Looks from one saying of the gauges to the next."""
+
+LISTENERS = ("bootstrap_thread", "decode_thread", "decode_listener_thread")
+"""How the functions are called with which SGLang's threads hear from peers."""
+
+_transfers = []
+"""Threads that have asked for a chunk in this process."""
+_met = threading.local()
+
+
+def meet():
+    """This thread asks for chunks: it transfers."""
+    if not getattr(_met, "known", False):
+        _met.known = True
+        _transfers.append(threading.current_thread())
+
+
+def listeners():
+    """The threads of this process that hear from peers."""
+    return [thread for thread in threading.enumerate() if _listens(thread)]
+
+
+def _listens(thread):
+    target = getattr(getattr(thread, "_target", None), "__name__", "")
+    return any(name in thread.name or name in target for name in LISTENERS)
+
+
+class Vitals:
+    """Says the gauges of one worker; called at each poll of its queue."""
+
+    def __init__(self, scheduler, worker, faults):
+        self._scheduler, self._worker, self._faults = scheduler, worker, faults
+        # Those that live now: which have ended shows later.
+        self._listeners = listeners()
+        self._due, self._looks = 0.0, 0
+
+    def look(self, act=None):
+        """Once each ``LOOK_S``: ``act``, and every ``SAY_EVERY`` times the gauges."""
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + LOOK_S
+        if act is not None:
+            act()
+        self._looks += 1
+        if self._looks % SAY_EVERY == 1:
+            self._say()
+
+    def _say(self):
+        gauge = self._worker.gauge
+        for name, value in engine.memory(self._scheduler).items():
+            gauge(name, value)
+        if _transfers:
+            gauge("threads_started", len(_transfers))
+            gauge("threads_alive", _alive(_transfers))
+        if self._listeners:
+            gauge("listeners_alive", _alive(self._listeners))
+        gauge("faults", self._faults.count)
+
+
+def _alive(threads):
+    return sum(thread.is_alive() for thread in threads)
