@@ -17,6 +17,7 @@
 
 use std::collections::BTreeMap;
 
+use inflightd_abi::table::Gauge;
 use inflightd_core::fact::{Outcome, Worker};
 use inflightd_core::view::{RoomView, WorkerView};
 use inflightd_core::{Cause, Finding, Ledger, Nanos, Output, Policy, Sight, Source};
@@ -78,6 +79,22 @@ pub struct Glance {
     pub wedged: Option<Wedged>,
     /// How well each source sees it.
     pub coverage: Vec<(Source, Sight)>,
+    /// What it says of itself in its table.
+    pub says: Vec<(Gauge, u64)>,
+}
+
+/// The word for what a worker says of itself.
+pub const fn gauge_name(gauge: Gauge) -> &'static str {
+    match gauge {
+        Gauge::KvFree => "kv_free_tokens",
+        Gauge::KvTotal => "kv_total_tokens",
+        Gauge::SlotsFree => "slots_free",
+        Gauge::SlotsTotal => "slots_total",
+        Gauge::ThreadsAlive => "threads_alive",
+        Gauge::ThreadsStarted => "threads_started",
+        Gauge::ListenersAlive => "listeners_alive",
+        Gauge::Faults => "faults",
+    }
 }
 
 /// What has to be remembered of a worker between two looks.

@@ -50,6 +50,9 @@ pub struct WorkerView {
     pub blind: u64,
     /// Of them, in an alert that stands.
     pub stalled: Vec<StalledView>,
+    /// What it says of itself: tokens of KV memory and metadata slots, free and in all, threads
+    /// that transfer, threads that hear from peers, faults of the hook. Empty where it says nothing.
+    pub says: BTreeMap<&'static str, u64>,
     /// Seconds in the queue of the oldest; `null` without rooms.
     pub oldest_dwell_s: Option<f64>,
     /// Longest time without progress, in seconds; `null` without rooms.

@@ -19,12 +19,13 @@ FILES = {
     # As `disaggregation/common/utils.py` of 0.5.23 for what counts here.
     "sglang/srt/disaggregation/common/utils.py": "class FastQueue:\n    def get(self): pass\n",
     "sglang/srt/managers/scheduler.py": (
-        "from sglang.srt.disaggregation.common.utils import FastQueue\n"
+        # Its backends, which have the queue, it imports when it is built.
         "class Scheduler:\n    def __init__(self): self.built = True\n"
     ),
 }
 START = f"import sys; sys.path.insert(0, {str(SITE)!r}); import inflightd_hook_start\n"
-HOOKED = "from sglang.srt.managers.scheduler import Scheduler, FastQueue\n" \
+HOOKED = "from sglang.srt.managers.scheduler import Scheduler\n" \
+    "from sglang.srt.disaggregation.common.utils import FastQueue\n" \
     "print(hasattr(Scheduler, '_inflightd'), hasattr(FastQueue.get, '__wrapped__'))\n" \
     "print(Scheduler().built)\n"
 

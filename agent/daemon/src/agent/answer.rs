@@ -8,7 +8,7 @@ use inflightd_core::view::{RoomView as Seen, Standing};
 
 use super::Agent;
 use crate::desk::{Answer, Ask, Whose};
-use crate::glance::Glance;
+use crate::glance::{Glance, gauge_name};
 use crate::names::WorkerName;
 use crate::sink::{RanksField, RoomId, Writer, sights};
 use crate::views::{
@@ -88,6 +88,7 @@ impl Agent {
                     count: *count,
                 })
                 .collect(),
+            says: glance.says.iter().map(|(gauge, value)| (gauge_name(*gauge), *value)).collect(),
             oldest_dwell_s: some(glance.oldest_dwell),
             oldest_without_progress_s: some(glance.oldest_still),
             coverage: sights(glance.coverage.iter().copied()),

@@ -18,7 +18,9 @@ impl Agent {
     /// Looks at a worker: its rooms, and whether its process is let run.
     pub(super) fn glance(&mut self, number: Worker, now: Nanos) -> Option<Glance> {
         let mut glance = self.glances.look(&self.ledger, number, now)?;
-        if let Some(since) = self.workers.get_mut(&number)?.stopped(now) {
+        let watched = self.workers.get_mut(&number)?;
+        glance.says = watched.says();
+        if let Some(since) = watched.stopped(now) {
             glance.wedged = Some(Wedged { why: Why::Stopped, since });
         }
         Some(glance)

@@ -7,7 +7,7 @@ mod tracker;
 
 use std::collections::BTreeMap;
 
-use inflightd_abi::table::{Counters, Table};
+use inflightd_abi::table::{Counters, Gauge, Table};
 use inflightd_core::fact::Worker;
 use inflightd_core::{Nanos, Reason, Sight, Source};
 
@@ -85,6 +85,13 @@ impl Watched {
     /// The table, where it can be read.
     pub fn table(&self) -> Option<Table<'_>> {
         self.mapped.as_ref()?.table().ok()
+    }
+
+    /// What the worker says of itself.
+    pub fn says(&self) -> Vec<(Gauge, u64)> {
+        let table = self.table();
+        let said = Gauge::ALL.into_iter().filter_map(|gauge| Some((gauge, table?.gauge(gauge)?)));
+        said.collect()
     }
 
     /// Whether the process is still the one that was found.

@@ -97,6 +97,13 @@ pub(super) const BEAT_AGE: Def = def(
     LIVING,
     "Time since the scheduler last polled its queue; no series where that was never seen.",
 );
+pub(super) const SAYS: Def = def(
+    "inflight_worker_says",
+    Gauge,
+    "1",
+    LIVING * 8,
+    "What the engine says of itself, by `what`: free memory and slots, threads; no series where it does not.",
+);
 pub(super) const WEDGED: Def = def(
     "inflight_worker_wedged",
     Gauge,
@@ -264,7 +271,8 @@ pub(super) const START: Def = def(
 );
 
 /// Every definition.
-pub(super) const ALL: [Def; 35] = [
+pub(super) const ALL: [Def; 36] = [
+    SAYS,
     ROOMS_OPEN,
     ROOMS_SUSPECT,
     ROOMS_STALLED,

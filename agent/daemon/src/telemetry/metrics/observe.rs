@@ -16,7 +16,7 @@ use super::State;
 use super::board::{Counts, Row};
 use super::defs::{self, Def, Kind};
 use super::own::Signal;
-use crate::glance::Glance;
+use crate::glance::{Glance, gauge_name};
 
 /// The view that gives each instrument its bound; the SDK's own is 2000 series.
 pub(super) fn bounded(instrument: &Instrument) -> Option<Stream> {
@@ -121,6 +121,13 @@ fn of_workers(meter: &Meter, state: &Arc<State>) {
             for ((finding, cause), rooms) in &glance.stalled {
                 let more = [("finding", finding.name()), ("cause", cause.name())];
                 seen.observe(*rooms, &row.labels.with(&more));
+            }
+        });
+    });
+    whole(meter, defs::SAYS, state, |state, seen| {
+        glances(state, |row, glance| {
+            for (gauge, value) in &glance.says {
+                seen.observe(*value, &row.labels.with(&[("what", gauge_name(*gauge))]));
             }
         });
     });

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use inflightd_abi::table::Gauge;
 use inflightd_abi::table::Ranks;
 use inflightd_core::fact::{Outcome, Room, Seq};
 use inflightd_core::verdict::{Appended, Bytes, Clear, ClearReason, Dwell, Tier};
@@ -54,6 +55,7 @@ fn glance() -> Glance {
             (Source::Table, Sight::Visible),
             (Source::Marks, Sight::Blind(Reason::NotAttached)),
         ],
+        says: vec![(Gauge::SlotsFree, 5)],
     }
 }
 
@@ -131,6 +133,8 @@ fn every_definition_shows_in_a_scrape() {
     };
     check(format!("inflight_rooms_open{}", labels(77, "", "")), 3.0);
     check(format!("inflight_worker_beat_age_seconds{}", labels(77, "", "")), 1.5);
+    let says = labels(77, "", "").replace('}', ",what=\"slots_free\"}");
+    check(format!("inflight_worker_says{says}"), 5.0);
     check(format!("inflight_worker_wedged{}", labels(77, "", "")), 1.0);
     check(format!("inflight_completed_bytes_total{}", labels(77, "", "")), 7.0);
     check("inflightd_mishaps_total{kind=\"ring_full\"}".to_owned(), 8.0);

@@ -6,6 +6,7 @@ through unchanged, whatever the hook's part does.
 """
 
 import functools
+import importlib
 import logging
 import sys
 
@@ -35,7 +36,7 @@ def patch_classes():
         return
     scheduler._inflightd = True
     for module in FAST_QUEUES:
-        fast_queue = getattr(sys.modules.get(module), "FastQueue", None)
+        fast_queue = _fast_queue(module)
         if fast_queue is not None and "get" in vars(fast_queue):
             # Threads wait inside `get` when the scheduler has been built: wrapped any later, the
             # first chunk of each would not be seen.
@@ -51,6 +52,14 @@ def patch_classes():
         return result
 
     scheduler.__init__ = __init__
+
+
+def _fast_queue(module):
+    """The class of a module, which the scheduler may load much later itself."""
+    try:
+        return getattr(importlib.import_module(module), "FastQueue", None)
+    except ImportError:
+        return None
 
 
 def _served(original):
