@@ -82,6 +82,10 @@ words! {
         /// The engine says that all bytes of this rank are delivered, and that its other ranks
         /// have not agreed.
         DoneHere = 35, "done_here";
+        /// The engine that was to receive it, on this node, has failed it or given it up.
+        FarGaveUp = 36, "far_gave_up";
+        /// The engine that is to receive it, on this node, has it and waits for memory.
+        FarWaitsForMemory = 37, "far_waits_for_memory";
     }
 }
 

@@ -70,6 +70,20 @@ pub struct Ahead {
     pub certain: bool,
 }
 
+/// Where a room stands with the engine that receives it, where that is on this node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Far {
+    /// It has the room and no memory for it yet: its sender has no answer.
+    WaitsForMemory,
+    /// It waits for the room's bytes.
+    Waits,
+    /// It had the room and has failed it or given it up.
+    GaveUp,
+    /// It is not known to have the room.
+    #[default]
+    Unknown,
+}
+
 /// Everything that is known of a room.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent answers, each read by its name")]
@@ -117,6 +131,8 @@ pub struct Case<'a> {
     pub failure: Option<Failure>,
     /// The endpoint that failed under it.
     pub endpoint_failure: Option<Failure>,
+    /// What the engine that receives it says.
+    pub far: Far,
     /// Its peers.
     pub peers: Vec<PeerCase>,
     /// Whether `peers` is all of them.

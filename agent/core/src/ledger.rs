@@ -18,6 +18,7 @@ use crate::verdict::{Appended, ClearReason, Output, Tier};
 mod tell;
 
 mod agenda;
+mod far;
 mod node;
 
 /// Most workers at a time; facts of further ones are counted as misfits.
@@ -55,6 +56,7 @@ pub struct Ledger {
     pub(crate) policy: Policy,
     now: Nanos,
     pub(crate) books: BTreeMap<Worker, Book>,
+    far: far::FarRooms,
     agenda: BTreeSet<(Nanos, Worker, Seq)>,
     outputs: VecDeque<Output>,
     misfits: u64,
@@ -67,6 +69,7 @@ impl Ledger {
             policy,
             now: Nanos::ZERO,
             books: BTreeMap::new(),
+            far: far::FarRooms::new(),
             agenda: BTreeSet::new(),
             outputs: VecDeque::new(),
             misfits: 0,
@@ -86,6 +89,7 @@ impl Ledger {
         if let Some(book) = self.books.get_mut(&event.worker) {
             book.now = book.now.max(event.at);
         }
+        self.note_far(event);
         match &event.fact {
             Fact::Append(append) => self.append(event, append),
             Fact::Remove(seq, outcome) => self.remove(event.at, event.worker, *seq, *outcome),

@@ -165,10 +165,11 @@ impl Verdict {
 }
 
 /// Whether somebody should be told at once: not where bytes move, where nothing can be seen,
-/// or where the room waits behind another, whose own verdict tells.
+/// where the room waits behind another, whose own verdict tells, or for memory of an engine that
+/// has more to do than it can hold.
 pub const fn is_alert(finding: Finding, cause: Cause) -> bool {
     !matches!(finding, Finding::MovingSlowly | Finding::Blind)
-        && !matches!(cause, Cause::QueuedBehind)
+        && !matches!(cause, Cause::QueuedBehind | Cause::DecodeBacklogged)
 }
 
 words! {

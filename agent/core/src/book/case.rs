@@ -4,7 +4,7 @@ use super::Book;
 use crate::account::Account;
 use crate::coverage::{Reason, Sight, Source};
 use crate::fact::{Peer, Phase};
-use crate::judge::{Case, PeerCase};
+use crate::judge::{Case, Far, PeerCase};
 use crate::policy::Policy;
 use crate::wire::{Moved, PeerBook};
 
@@ -37,6 +37,7 @@ impl Book {
             last_thread_gone: self.last_thread_gone(account),
             failure: account.failure,
             endpoint_failure: account.endpoint_failure,
+            far: Far::Unknown,
             peers: account
                 .peers
                 .iter()

@@ -7,7 +7,7 @@ use super::Book;
 use crate::account::Standing;
 
 use crate::fact::{Life, Load, Peer, Phase};
-use crate::judge::{Case, Moved, PeerCase};
+use crate::judge::{Case, Far, Moved, PeerCase};
 use crate::time::Nanos;
 use crate::verdict::Bytes;
 use crate::wire::PeerBook;
@@ -97,6 +97,7 @@ impl Book {
             thread_gone: None,
             last_thread_gone: None,
             failure: None,
+            far: Far::Unknown,
             endpoint_failure: None,
             peers: peers.iter().map(|(peer, book)| self.node_peer(**peer, book)).collect(),
             peers_whole: !peers.is_empty(),

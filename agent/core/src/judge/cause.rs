@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::{Case, PeerCase};
+use super::{Case, Far, PeerCase};
 use crate::coverage::Source;
 use crate::evidence::{Evidence, EvidenceId as Id};
 use crate::fact::{Life, Phase};
@@ -61,6 +61,7 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
             not_taken,
             peer_frozen,
             link,
+            orphaned,
             last_thread_dead,
         ]
     };
@@ -185,9 +186,24 @@ fn remote_rank(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer 
     done.then(|| (Cause::RemoteRank, 90, vec![Evidence::of(Id::DoneHere)]))
 }
 
+/// Nobody waits for its bytes any more, and it was not told. Why it came to that, its peer or its
+/// link may still say.
+fn orphaned(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    let given_up = case.far == Far::GaveUp;
+    given_up.then(|| (Cause::Orphaned, 85, vec![Evidence::of(Id::FarGaveUp)]))
+}
+
 fn handshake(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
-    let parked = case.phase == Phase::Parked && case.posts == 0;
-    parked.then(|| (Cause::HandshakeMissing, 90, vec![Evidence::of(Id::Parked)]))
+    if case.phase != Phase::Parked || case.posts > 0 {
+        return None;
+    }
+    let (cause, far) = match case.far {
+        Far::WaitsForMemory => (Cause::DecodeBacklogged, Some(Id::FarWaitsForMemory)),
+        Far::GaveUp => (Cause::Orphaned, Some(Id::FarGaveUp)),
+        Far::Waits | Far::Unknown => (Cause::HandshakeMissing, None),
+    };
+    let evidence = [Some(Id::Parked), far].into_iter().flatten().map(Evidence::of).collect();
+    Some((cause, 90, evidence))
 }
 
 /// Nothing was posted: either other rooms come first, or no thread took it.

@@ -4,7 +4,7 @@ use super::Ledger;
 use crate::account::{Account, Standing};
 use crate::book::{Behind, Book};
 use crate::fact::{Outcome, Phase, Seq, Worker};
-use crate::judge::{self, Case, Found, Judgement};
+use crate::judge::{self, Case, Far, Found, Judgement};
 use crate::time::Nanos;
 use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict};
 
@@ -28,7 +28,7 @@ impl Ledger {
             self.remove(now, worker, seq, outcome);
             return;
         }
-        let case = book.case(account, &policy);
+        let case = Case { far: self.far.of(account.room), ..book.case(account, &policy) };
         let next = match judge::judge(&case, &policy, now) {
             Judgement::Quiet(until) => {
                 if let Some(why) = account.standing.and_then(|standing| over(standing, &case)) {
@@ -124,6 +124,7 @@ fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
             case.ahead.is_none() || case.waited_until.is_some_and(|at| at > standing.at)
         }
         Cause::HandshakeMissing => case.phase != Phase::Parked,
+        Cause::DecodeBacklogged => case.far != Far::WaitsForMemory,
         _ => false,
     };
     unblocked.then_some(ClearReason::Unblocked)

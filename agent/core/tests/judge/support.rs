@@ -3,7 +3,7 @@
 use inflightd_core::coverage::{Coverage, Sight, Source};
 use inflightd_core::evidence::EvidenceId;
 use inflightd_core::fact::{Life, Meter, Peer, Phase, Tid};
-use inflightd_core::judge::{Case, Found, Judgement, Moved, PeerCase};
+use inflightd_core::judge::{Case, Far, Found, Judgement, Moved, PeerCase};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding, Nanos, Policy, judge};
 
@@ -61,6 +61,7 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         last_thread_gone: None,
         failure: None,
         endpoint_failure: None,
+        far: Far::Unknown,
         peers: vec![peer()],
         peers_whole: true,
         ahead: None,

@@ -2,7 +2,7 @@
 
 use inflightd_core::evidence::EvidenceId;
 use inflightd_core::fact::{Life, Phase, Tid};
-use inflightd_core::judge::{Case, Failure, Judgement, Moved, PeerCase};
+use inflightd_core::judge::{Case, Failure, Far, Judgement, Moved, PeerCase};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding, Nanos, Policy, judge};
 
@@ -187,4 +187,26 @@ fn a_rank_that_is_done_says_nothing_while_its_scheduler_is_busy() {
     let coverage = all_visible();
     let case = Case { phase: Phase::DoneHere, beat: ago(20), ..complete(&coverage) };
     assert_eq!(look(&case), None);
+}
+
+#[test]
+fn nobody_waits_for_it_any_more() {
+    let coverage = all_visible();
+    let case = Case { far: Far::GaveUp, ..posted(&coverage) };
+    says(&case, Finding::NeverStarted, Cause::Orphaned, &[EvidenceId::FarGaveUp]);
+    let parked = Case { far: Far::GaveUp, phase: Phase::Parked, ..appended(&coverage) };
+    says(&parked, Finding::NeverStarted, Cause::Orphaned, &[EvidenceId::FarGaveUp]);
+    // Where all bytes are there, only the scheduler has not looked.
+    let case = Case { far: Far::GaveUp, ..complete(&coverage) };
+    says(&case, Finding::CompletedNotReaped, Cause::Unknown, &[]);
+}
+
+#[test]
+fn a_parked_room_whose_decode_has_no_memory_is_nobodys_fault() {
+    let coverage = all_visible();
+    let case = Case { phase: Phase::Parked, far: Far::WaitsForMemory, ..appended(&coverage) };
+    let evidence = [EvidenceId::Parked, EvidenceId::FarWaitsForMemory];
+    says(&case, Finding::NeverStarted, Cause::DecodeBacklogged, &evidence);
+    let case = Case { far: Far::Waits, ..case };
+    says(&case, Finding::NeverStarted, Cause::HandshakeMissing, &[]);
 }

@@ -67,6 +67,8 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
             format!("thread {tid}, the last to work for it or its peer, ended{}", since(" at"))
         }
         Id::DoneHere => "this rank is done, the engine says, and another is not".to_owned(),
+        Id::FarGaveUp => "the decode engine has failed it or given it up".to_owned(),
+        Id::FarWaitsForMemory => "the decode engine has it and waits for memory".to_owned(),
         Id::EngineInflight => {
             format!("the engine counts {} in flight{}", counted(count, "room"), since(" since"))
         }
