@@ -197,13 +197,13 @@ fn handshake(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
     if case.phase != Phase::Parked || case.posts > 0 {
         return None;
     }
-    let (cause, far) = match case.far {
+    let (why, said) = match case.far {
         Far::WaitsForMemory => (Cause::DecodeBacklogged, Some(Id::FarWaitsForMemory)),
         Far::GaveUp => (Cause::Orphaned, Some(Id::FarGaveUp)),
         Far::Waits | Far::Unknown => (Cause::HandshakeMissing, None),
     };
-    let evidence = [Some(Id::Parked), far].into_iter().flatten().map(Evidence::of).collect();
-    Some((cause, 90, evidence))
+    let evidence = [Some(Id::Parked), said].into_iter().flatten().map(Evidence::of).collect();
+    Some((why, 90, evidence))
 }
 
 /// Nothing was posted: either other rooms come first, or no thread took it.

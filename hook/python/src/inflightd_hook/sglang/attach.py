@@ -9,6 +9,7 @@ import functools
 import importlib
 import logging
 import sys
+from time import monotonic
 
 import inflightd_hook
 from inflightd_hook.sglang import engine
@@ -122,17 +123,18 @@ def attach_prefill(scheduler, worker, manager):
 def hook_queue(scheduler, worker, queue, ranks):
     """Around each poll of the queue: what entered, what left, and that it was polled."""
     # A table that nobody keeps up to date would accuse healthy rooms: better none.
-    compare = faults.contain("the inflight queue", queue.compare, last=worker.close)
-    look = faults.contain("the engine's vitals", Vitals(scheduler, worker, faults).look)
+    poll = faults.contain("the inflight queue", queue.poll, last=worker.close)
+    vitals = Vitals(scheduler, worker, faults, ranks)
+    look = faults.contain("the engine's vitals", vitals.look)
     original = scheduler.process_disagg_prefill_inflight_queue
 
     @functools.wraps(original)
     def process(*args, **kwargs):
-        compare()
+        poll(False)
         result = original(*args, **kwargs)
-        compare()
-        worker.beat()
-        look(ranks)
+        poll(True)
+        if monotonic() >= vitals.due:
+            look()
         return result
 
     scheduler.process_disagg_prefill_inflight_queue = process
@@ -141,7 +143,8 @@ def hook_queue(scheduler, worker, queue, ranks):
 def hook_decode(scheduler, worker, queues):
     """After each pass over the queues of a decode."""
     compare = faults.contain("the queues of decode", queues.compare, last=worker.close)
-    look = faults.contain("the engine's vitals", Vitals(scheduler, worker, faults).look)
+    vitals = Vitals(scheduler, worker, faults)
+    look = faults.contain("the engine's vitals", vitals.look)
     original = scheduler.process_decode_queue
 
     @functools.wraps(original)
@@ -149,7 +152,8 @@ def hook_decode(scheduler, worker, queues):
         result = original(*args, **kwargs)
         compare()
         worker.beat()
-        look()
+        if monotonic() >= vitals.due:
+            look()
         return result
 
     scheduler.process_decode_queue = process

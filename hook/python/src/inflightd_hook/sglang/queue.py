@@ -47,6 +47,15 @@ class InflightQueue:
             if not stay.exempt:
                 self._worker.phase(stay.seq, "peers_ready")
 
+    def poll(self, is_over):
+        """Before a poll: tells what has entered. After it: what has left, and that it was polled."""
+        if is_over:
+            self.compare()
+            self._worker.beat()
+        elif len(self._scheduler.disagg_prefill_inflight_queue or ()) != len(self._seen):
+            # Only a poll takes out, so that lengths tell.
+            self.compare()
+
     def compare(self):
         """Tells what has entered and left since the last call."""
         queue = self._scheduler.disagg_prefill_inflight_queue

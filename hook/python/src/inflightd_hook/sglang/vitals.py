@@ -36,22 +36,24 @@ def _listens(thread):
 
 
 class Vitals:
-    """Says the gauges of one worker; called at each poll of its queue."""
+    """Says the gauges of one worker, whenever they are ``due``.
 
-    def __init__(self, scheduler, worker, faults):
+    also: called at every look.
+    """
+
+    def __init__(self, scheduler, worker, faults, also=None):
         self._scheduler, self._worker, self._faults = scheduler, worker, faults
+        self._also = also
         # Those that live now: which have ended shows later.
         self._listeners = listeners()
-        self._due, self._looks = 0.0, 0
+        self.due, self._looks = 0.0, 0
+        """When to look again, by ``time.monotonic``."""
 
-    def look(self, act=None):
-        """Once each ``LOOK_S``: ``act``, and every ``SAY_EVERY`` times the gauges."""
-        now = time.monotonic()
-        if now < self._due:
-            return
-        self._due = now + LOOK_S
-        if act is not None:
-            act()
+    def look(self):
+        """Compares ranks, and says the gauges every ``SAY_EVERY`` times."""
+        self.due = time.monotonic() + LOOK_S
+        if self._also is not None:
+            self._also()
         self._looks += 1
         if self._looks % SAY_EVERY == 1:
             self._say()
