@@ -94,6 +94,7 @@ pub const fn gauge_name(gauge: Gauge) -> &'static str {
         Gauge::ThreadsStarted => "threads_started",
         Gauge::ListenersAlive => "listeners_alive",
         Gauge::Faults => "faults",
+        Gauge::Missing => "missing",
     }
 }
 

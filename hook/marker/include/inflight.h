@@ -76,7 +76,8 @@ enum inflight_gauge_id {
     INFLIGHT_THREADS_ALIVE = 5,   /* threads that transfer and live */
     INFLIGHT_THREADS_STARTED = 6, /* threads that transfer and have been started */
     INFLIGHT_LISTENERS_ALIVE = 7, /* threads that hear from peers and live */
-    INFLIGHT_FAULTS = 8           /* faults inside the hook */
+    INFLIGHT_FAULTS = 8,          /* faults inside the hook */
+    INFLIGHT_MISSING = 9          /* what it does not find in the engine, a bit each, by engine */
 };
 
 /* How a room left the queue. */

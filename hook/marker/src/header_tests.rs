@@ -87,6 +87,7 @@ fn facts() -> Vec<(String, usize)> {
     number("INFLIGHT_THREADS_STARTED", Gauge::ThreadsStarted as u64);
     number("INFLIGHT_LISTENERS_ALIVE", Gauge::ListenersAlive as u64);
     number("INFLIGHT_FAULTS", Gauge::Faults as u64);
+    number("INFLIGHT_MISSING", Gauge::Missing as u64);
     number("INFLIGHT_SUCCESS", Outcome::Success as u64);
     number("INFLIGHT_FAILED", Outcome::Failed as u64);
     number("INFLIGHT_ABORTED", Outcome::Aborted as u64);
@@ -124,7 +125,7 @@ fn every_constant_of_the_header_is_checked() {
         Some(format!("(INFLIGHT_{name})"))
     });
     let constants: Vec<_> = constants.collect();
-    assert_eq!(constants.len(), 33);
+    assert_eq!(constants.len(), 34);
     for constant in constants {
         assert!(checked.contains(&constant), "{constant}");
     }

@@ -179,6 +179,22 @@ class Queue(unittest.TestCase):
         self.polls_until(pair, lambda: said() == [111, 4096, 100, 16])
 
 
+class Missing(unittest.TestCase):
+    def test_what_an_engine_lacks_is_flagged_and_said_in_one_line(self):
+        with self.assertLogs("inflightd_hook", logging.INFO) as logs:
+            pair = Pair("0.5.23")
+        self.assertEqual(len(logs.output), 1)
+        old = parts.manager()
+        del old.transfer_queues, old.attn_tp_rank
+        with self.assertLogs("inflightd_hook", logging.INFO) as logs:
+            pair = Pair("0.5.11", old)
+        for words in ("which thread serves which room", "dummy ranks", "ranks", "transfer calls"):
+            self.assertIn(words, logs.output[0])
+        bits = pair.table.word(GAUGES + 9) - 1
+        self.assertEqual(bits & 0b11011, 0b11011)
+        self.assertEqual(bits & 32, 0)
+
+
 class Contained(unittest.TestCase):
     def test_what_the_engine_raises_passes_through(self):
         pair = Pair("0.5.23")

@@ -106,11 +106,13 @@ pub enum Gauge {
     ListenersAlive = 7,
     /// Faults inside the hook: what reported stopped reporting.
     Faults = 8,
+    /// What the hook does not find in its engine, a bit each, by engine.
+    Missing = 9,
 }
 
 impl Gauge {
     /// Every gauge.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::KvFree,
         Self::KvTotal,
         Self::SlotsFree,
@@ -119,6 +121,7 @@ impl Gauge {
         Self::ThreadsStarted,
         Self::ListenersAlive,
         Self::Faults,
+        Self::Missing,
     ];
 
     /// The gauge of that number.

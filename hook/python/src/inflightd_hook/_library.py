@@ -24,6 +24,7 @@ GAUGES = {
     "threads_started": 6,
     "listeners_alive": 7,
     "faults": 8,
+    "missing": 9,
 }
 OUTCOMES = {"success": 1, "failed": 2, "aborted": 3, "requeued": 4, "superseded": 5}
 RANKS = ("dp", "pp", "tp", "cp")

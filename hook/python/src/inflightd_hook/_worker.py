@@ -146,7 +146,7 @@ class Worker:
         """How the worker is, once a second or so: ``kv_free`` and ``kv_total`` (tokens),
         ``slots_free`` and ``slots_total`` (metadata slots, one a room), ``threads_alive`` and
         ``threads_started`` (those that transfer), ``listeners_alive`` (those that hear from
-        peers), ``faults`` (of the hook)."""
+        peers), ``faults`` (of the hook), ``missing`` (what it does not find, a bit each)."""
         code, value = _code("name", name, GAUGES), _number("value", value, _U64)
         if self._library is not None:
             self._library.inflight_gauge(self._handle, code, value)

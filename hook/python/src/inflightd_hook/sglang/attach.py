@@ -17,7 +17,7 @@ from inflightd_hook.sglang.contain import Faults
 from inflightd_hook.sglang.decode import DecodeQueues
 from inflightd_hook.sglang.queue import InflightQueue
 from inflightd_hook.sglang.shards import Shards
-from inflightd_hook.sglang.vitals import Vitals, meet
+from inflightd_hook.sglang.vitals import Vitals, meet, missing
 
 log = logging.getLogger("inflightd_hook")
 
@@ -97,34 +97,41 @@ def attach(scheduler):
     )
     if not worker.is_on:
         return
-    if role == "decode":
-        hook_decode(scheduler, worker, DecodeQueues(scheduler, worker))
-        log.info("inflightd: reports the queues of SGLang %s, decode", engine.version())
-    else:
-        attach_prefill(scheduler, worker, manager)
+    hook = attach_decode if role == "decode" else attach_prefill
+    transfers = hook(scheduler, worker, manager)
+    lacks = missing(scheduler, manager, transfers)
+    worker.gauge("missing", sum(lacks))
+    log.info(
+        "inflightd: reports the queues of SGLang %s, %s%s; not shown by it: %s",
+        engine.version(),
+        role,
+        f", transfers by {transfers}" if transfers else "",
+        ", ".join(lacks.values()) or "nothing",
+    )
+
+
+def attach_decode(scheduler, worker, _manager):
+    """Hooks the queues of a decode."""
+    hook_decode(scheduler, worker, DecodeQueues(scheduler, worker))
 
 
 def attach_prefill(scheduler, worker, manager):
-    """Hooks the queue of a prefill and the transfers of its threads."""
+    """Hooks the queue of a prefill and the transfers of its threads; gives by what those are
+    seen."""
     queue = InflightQueue(scheduler, worker)
     shards = Shards(worker, queue, manager)
     _shards.append(shards)
     ranks = queue.compare_ranks if engine.has_ranks(manager) else None
     hook_queue(scheduler, worker, queue, ranks)
     hook_sends(scheduler, queue, shards, manager)
-    seen = hook_nixl(manager, shards) or hook_mooncake(manager, shards)
-    log.info(
-        "inflightd: reports the inflight queue of SGLang %s, transfers by %s",
-        engine.version(),
-        seen or "nothing that is known",
-    )
+    return hook_nixl(manager, shards) or hook_mooncake(manager, shards)
 
 
 def hook_queue(scheduler, worker, queue, ranks):
     """Around each poll of the queue: what entered, what left, and that it was polled."""
     # A table that nobody keeps up to date would accuse healthy rooms: better none.
     poll = faults.contain("the inflight queue", queue.poll, last=worker.close)
-    vitals = Vitals(scheduler, worker, faults, ranks)
+    vitals = Vitals(scheduler, worker, faults, also=ranks)
     look = faults.contain("the engine's vitals", vitals.look)
     original = scheduler.process_disagg_prefill_inflight_queue
 

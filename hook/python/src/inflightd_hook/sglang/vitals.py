@@ -70,5 +70,24 @@ class Vitals:
         gauge("faults", self._faults.count)
 
 
+def missing(scheduler, manager, transfers):
+    """What this engine does not show: ``{bit: words}``; the bits go into the gauge ``missing``.
+
+    transfers: by what its transfer calls are seen; None where they are not.
+    """
+    prefill = engine.role(scheduler) == "prefill"
+    shown = (
+        (1, "which thread serves which room", not prefill or hasattr(manager, "transfer_queues")),
+        (2, "transfer calls", not prefill or transfers is not None),
+        (4, "parked rooms", not prefill or hasattr(scheduler, "handle_pending_bootstrap")),
+        (8, "dummy ranks", not prefill or hasattr(manager, "is_dummy_cp_rank")),
+        (16, "ranks", hasattr(manager, "attn_tp_rank")),
+        (32, "its own names", bool(engine.identities(manager))),
+        (64, "free memory and slots", len(engine.memory(scheduler)) == 4),
+        (128, "threads that hear from peers", bool(listeners())),
+    )
+    return {bit: words for bit, words, is_shown in shown if not is_shown}
+
+
 def _alive(threads):
     return sum(thread.is_alive() for thread in threads)
