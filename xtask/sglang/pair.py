@@ -105,13 +105,13 @@ class Pair:
 
     def end(self):
         """End all servers and forget them: what starts next is a new pair."""
-        for server in self.servers.values():
-            server.kill()
-        end = time.monotonic() + 10
-        while any(one.status is None and one.pid for one in self.servers.values()):
+        end = time.monotonic() + 15
+        while open_servers := [one for one in self.servers.values() if one.status is None]:
             if time.monotonic() > end:
-                raise TimeoutError("a killed server has not ended")
-            time.sleep(0.01)
+                raise TimeoutError(f"{[one.name for one in open_servers]} have not ended")
+            for server in open_servers:
+                server.kill()  # Again, for one that was just being forked.
+            time.sleep(0.05)
         self.servers = {}
         self.triggers = []
         say("all_ended")

@@ -107,6 +107,10 @@ pub(super) struct Right {
     /// Whether the alert must be taken back.
     #[serde(default)]
     pub(super) clears: bool,
+    /// Whether the alert must stand after the room has left the queue, for what holds the thread
+    /// up is still there.
+    #[serde(default)]
+    pub(super) stands: bool,
     /// At most so many seconds from the injection to what must be told.
     #[serde(default = "soon")]
     pub(super) within_s: f64,

@@ -8,6 +8,7 @@ use thiserror::Error;
 use super::file::{Case, Right};
 use super::record::{Record, Room, SIDES};
 use crate::cases::Seen;
+use crate::clock::Moment;
 
 /// Something that is not right.
 #[derive(Clone, Debug, PartialEq, Error, Serialize)]
@@ -21,6 +22,8 @@ pub(super) enum Fault {
     Late { room: String, after_s: f64, within_s: f64 },
     #[error("{room}: the alert is not taken back")]
     NotCleared { room: String },
+    #[error("{room}: the alert is taken back by {why} while its cause still stands")]
+    TakenBack { room: String, why: String },
     #[error("{room}: the client got {given} of the {side}, right is {right:?}")]
     Client { room: String, side: String, given: i64, right: Vec<i64> },
     #[error("{given} incidents, {right} are right")]
@@ -126,6 +129,12 @@ fn told(
     let after_s = first.at.seconds_after(room.injected);
     if after_s > right.within_s {
         faults.push(Fault::Late { room: name.to_owned(), after_s, within_s: right.within_s });
+    }
+    let until = record.released.unwrap_or(Moment(u64::MAX));
+    let clear = |seen: &&Seen| seen.line.kind == "clear" && seen.at < until;
+    if let Some(clear) = record.about(number).find(clear).filter(|_| right.stands) {
+        let why = clear.line.why.clone().unwrap_or_else(|| "no reason".to_owned());
+        faults.push(Fault::TakenBack { room: name.to_owned(), why });
     }
     if right.clears && !record.about(number).any(|seen| seen.line.kind == "clear") {
         faults.push(Fault::NotCleared { room: name.to_owned() });

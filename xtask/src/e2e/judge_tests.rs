@@ -4,7 +4,6 @@ use super::super::file::tests::sample;
 use super::super::record::Answer;
 use super::*;
 use crate::cases::{Line, Worker};
-use crate::clock::Moment;
 
 const FROZEN: &str = "never_started / peer_frozen";
 
@@ -92,6 +91,22 @@ fn an_alert_that_must_be_taken_back_and_is_not_is_named() {
         record.lines.push(clear);
     });
     assert_eq!(cleared, []);
+}
+
+#[test]
+fn an_alert_that_must_stand_is_not_taken_back_before_its_cause() {
+    let cleared_at = |at_s: u64| {
+        faults(|case, record| {
+            case.right[0].stands = true;
+            record.released = Some(Moment(10_000_000_000));
+            let mut clear = verdict(9, at_s, "never_started", "peer_frozen");
+            clear.line.kind = "clear".to_owned();
+            record.lines.push(clear);
+        })
+    };
+    let early = cleared_at(8);
+    assert!(matches!(early.as_slice(), [Fault::TakenBack { .. }]), "{early:?}");
+    assert_eq!(cleared_at(11), []);
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub(super) struct Record {
     pub(super) lines: Vec<Seen>,
     /// The alerts about the decodes.
     pub(super) of_decodes: Vec<Seen>,
+    /// When the first fault was taken back: a stopped server went on, or the network was whole.
+    pub(super) released: Option<Moment>,
     /// What is free in the prefill before the steps, after them, and after the rooms that follow.
     pub(super) free: [Free; 3],
     /// Of the requests after the steps: how many were answered with 200 by both, and how many.

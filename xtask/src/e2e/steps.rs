@@ -90,7 +90,10 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
             world.order(&command, "waiting").map(drop)
         }
         Step::Stop { who } => signal(*who, "SIGSTOP", world),
-        Step::Continue { who } => signal(*who, "SIGCONT", world),
+        Step::Continue { who } => {
+            world.record().released.get_or_insert(Moment::now());
+            signal(*who, "SIGCONT", world)
+        }
         Step::Kill { who } => kill(*who, world),
         Step::Start { who } => {
             world.begin(*who)?;
@@ -103,7 +106,10 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         }
         Step::Ask { who, path, body } => ask(*who, path, body, world),
         Step::Cut => world.cut(),
-        Step::Heal => world.net()?.heal(),
+        Step::Heal => {
+            world.record().released.get_or_insert(Moment::now());
+            world.net()?.heal()
+        }
         Step::Hit { .. }
         | Step::Sleep { .. }
         | Step::Verdict { .. }

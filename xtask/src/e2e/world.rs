@@ -91,6 +91,8 @@ impl<'a> World<'a> {
 
     /// Start a server without waiting for it.
     pub(super) fn begin(&mut self, who: Who) -> Result<()> {
+        // What is known of one of that name is its predecessor's.
+        self.events.retain(|event| event.server != who.name());
         let pair = &self.case.pair;
         let place = self.place(who);
         let of_its = pair.spoil.as_ref().filter(|_| who == Who::Prefill);
