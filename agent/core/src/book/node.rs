@@ -50,7 +50,8 @@ impl Node {
 impl Book {
     /// The engine's count was read. Returns whether it has changed.
     pub(crate) fn load(&mut self, at: Nanos, load: &Load) -> bool {
-        let count = load.inflight.saturating_add(load.transfer);
+        // Not what a decode waits for: that holds the whole prefill of a prompt, minutes in health.
+        let count = load.inflight;
         let node = &mut self.node;
         if count == node.count {
             return false;
