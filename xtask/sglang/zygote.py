@@ -15,6 +15,7 @@ import cpu
 import space
 import spoil
 import watch
+from lines import die_with_runner
 
 PERIOD_MS = 100
 
@@ -78,6 +79,7 @@ def fork(channel, events, order):
 
 def serve(events, order):
     """Become the server that `order` describes."""
+    die_with_runner()  # SGLang's own processes die with the server.
     os.setsid()
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     null = os.open(os.devnull, os.O_RDONLY)
