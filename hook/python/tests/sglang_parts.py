@@ -164,6 +164,13 @@ def scheduler_class(version):
     return Scheduler
 
 
+class Rebuilt:
+    """What ``Scheduler.init_disaggregation`` does when a test changes the role."""
+
+    def init(scheduler):
+        pass
+
+
 class _Scheduler:
     """What ``process_disagg_prefill_inflight_queue`` asks of the rest of a scheduler."""
 
@@ -180,6 +187,9 @@ class _Scheduler:
             raise AttributeError(name)
         value = self.__dict__[name] = mock.MagicMock(name=name)
         return value
+
+    def init_disaggregation(self):
+        Rebuilt.init(self)
 
     def finalize(self, req):
         req.pending_bootstrap = False

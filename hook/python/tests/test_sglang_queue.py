@@ -179,6 +179,31 @@ class Queue(unittest.TestCase):
         self.polls_until(pair, lambda: said() == [111, 4096, 100, 16])
 
 
+class Switch(unittest.TestCase):
+    def test_a_change_of_roles_is_another_worker_and_hooks_nothing_twice(self):
+        pair = Pair("0.5.23")
+        pair.enters("before", 1)
+        scheduler, old = pair.scheduler, pair.table
+        self.assertTrue(hasattr(scheduler.process_disagg_prefill_inflight_queue, "__wrapped__"))
+
+        def rebuilt(self):
+            self.disaggregation_mode = types.SimpleNamespace(value="decode")
+            self.disagg_decode_prealloc_queue = mock.MagicMock(queue=[], kv_manager=pair.manager)
+            self.disagg_decode_transfer_queue = mock.MagicMock(queue=[])
+            self.process_decode_queue = lambda: "passed"
+
+        with mock.patch.object(attach.inflightd_hook, "open_worker", parts.opened), \
+                mock.patch.object(parts.Rebuilt, "init", rebuilt):
+            scheduler.init_disaggregation()
+        self.assertEqual(old.seqs(), [])
+        own = vars(scheduler)
+        self.assertNotIn("process_disagg_prefill_inflight_queue", own)
+        self.assertEqual(scheduler.process_decode_queue(), "passed")
+        self.assertFalse(hasattr(scheduler.process_decode_queue.__wrapped__, "__wrapped__"))
+        self.assertIsNot(parts.table(), old)
+        self.assertFalse(hasattr(scheduler.init_disaggregation.__wrapped__, "__wrapped__"))
+
+
 class Missing(unittest.TestCase):
     def test_what_an_engine_lacks_is_flagged_and_said_in_one_line(self):
         with self.assertLogs("inflightd_hook", logging.INFO) as logs:

@@ -17,7 +17,7 @@ from inflightd_hook.sglang.contain import Faults
 from inflightd_hook.sglang.decode import DecodeQueues
 from inflightd_hook.sglang.queue import InflightQueue
 from inflightd_hook.sglang.shards import Shards
-from inflightd_hook.sglang.vitals import Vitals, meet, missing
+from inflightd_hook.sglang.vitals import Vitals, forget, meet, missing
 
 log = logging.getLogger("inflightd_hook")
 
@@ -28,6 +28,27 @@ FAST_QUEUES = ("sglang.srt.disaggregation.common.utils", "sglang.srt.disaggregat
 faults = Faults()
 _shards = []
 """The :class:`Shards` of this process, once its scheduler is built."""
+_hooked = []
+"""What was put on objects: the object, the name, and what it had of its own before."""
+_NOTHING = object()
+
+
+def put(holder, name, hooked):
+    """Puts a hooked call on one object, until :func:`take_back`."""
+    _hooked.append((holder, name, vars(holder).get(name, _NOTHING)))
+    setattr(holder, name, hooked)
+
+
+def take_back():
+    """Leaves every object as it was, the last first."""
+    while _hooked:
+        holder, name, before = _hooked.pop()
+        if before is _NOTHING:
+            vars(holder).pop(name, None)
+        else:
+            setattr(holder, name, before)
+    _shards.clear()
+    forget()
 
 
 def patch_classes():
@@ -97,6 +118,7 @@ def attach(scheduler):
     )
     if not worker.is_on:
         return
+    hook_switch(scheduler, worker)
     hook = attach_decode if role == "decode" else attach_prefill
     transfers = hook(scheduler, worker, manager)
     lacks = missing(scheduler, manager, transfers)
@@ -108,6 +130,30 @@ def attach(scheduler):
         f", transfers by {transfers}" if transfers else "",
         ", ".join(lacks.values()) or "nothing",
     )
+
+
+def hook_switch(scheduler, worker):
+    """A scheduler that changes its role builds anew what is hooked: it is left, then attached to
+    again."""
+    original = getattr(scheduler, "init_disaggregation", None)
+    if original is None:
+        return
+
+    def left():
+        take_back()
+        worker.close()
+
+    leave = faults.contain("leaving a role", left)
+    again = faults.contain("attaching to another role", attach)
+
+    @functools.wraps(original)
+    def init_disaggregation(*args, **kwargs):
+        leave()
+        result = original(*args, **kwargs)
+        again(scheduler)
+        return result
+
+    put(scheduler, "init_disaggregation", init_disaggregation)
 
 
 def attach_decode(scheduler, worker, _manager):
@@ -144,7 +190,7 @@ def hook_queue(scheduler, worker, queue, ranks):
             look()
         return result
 
-    scheduler.process_disagg_prefill_inflight_queue = process
+    put(scheduler, "process_disagg_prefill_inflight_queue", process)
 
 
 def hook_decode(scheduler, worker, queues):
@@ -163,7 +209,7 @@ def hook_decode(scheduler, worker, queues):
             look()
         return result
 
-    scheduler.process_decode_queue = process
+    put(scheduler, "process_decode_queue", process)
 
 
 def hook_sends(scheduler, queue, shards, manager):
@@ -187,7 +233,7 @@ def hook_sends(scheduler, queue, shards, manager):
         finally:
             end()
 
-    scheduler.send_kv_chunk = send_kv_chunk
+    put(scheduler, "send_kv_chunk", send_kv_chunk)
 
 
 def hook_nixl(manager, shards):
@@ -215,7 +261,8 @@ def hook_nixl(manager, shards):
         polled(handle, state)
         return state
 
-    agent.transfer, agent.check_xfer_state = hooked_transfer, hooked_check
+    put(agent, "transfer", hooked_transfer)
+    put(agent, "check_xfer_state", hooked_check)
     return "NIXL"
 
 
@@ -224,7 +271,7 @@ def hook_mooncake(manager, shards):
     transfers = getattr(manager, "engine", None)
     names = [name for name in ("batch_transfer_sync", "transfer_sync") if hasattr(transfers, name)]
     for name in names:
-        setattr(transfers, name, _called(getattr(transfers, name), shards))
+        put(transfers, name, _called(getattr(transfers, name), shards))
     return "Mooncake" if names else None
 
 

@@ -34,6 +34,7 @@ NAMES = (
     Name("disaggregation.decode:DecodeTransferQueue.queue"),
     Name("disaggregation.decode:DecodeRequest.req"),
     Name("managers.scheduler:Scheduler.disagg_decode_transfer_queue"),
+    Name("managers.scheduler:Scheduler.init_disaggregation", "a change of roles"),
     Name("managers.schedule_batch:Req.rid"),
     Name("managers.schedule_batch:Req.bootstrap_room"),
     Name("managers.schedule_batch:Req.bootstrap_host", "warm-ups by their host"),

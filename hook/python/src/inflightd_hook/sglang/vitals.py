@@ -25,6 +25,11 @@ def meet():
         _transfers.append(threading.current_thread())
 
 
+def forget():
+    """The role's threads end with it; those of the next one are met as they come."""
+    _transfers.clear()
+
+
 def listeners():
     """The threads of this process that hear from peers."""
     return [thread for thread in threading.enumerate() if _listens(thread)]
