@@ -34,6 +34,8 @@ pub struct PeerCase {
     pub life_since: Nanos,
     /// When a process of that name was last seen gone; another may go by it since.
     pub gone_at: Option<Nanos>,
+    /// When it was seen to run again after it had been stopped. Set once until it takes payload.
+    pub resumed_at: Option<Nanos>,
     /// When its process was last looked for.
     pub looked_at: Nanos,
     /// The last reading of its connections.

@@ -181,7 +181,8 @@ words! {
         Ended = 2, "ended";
         /// Another finding or cause takes its place.
         Changed = 3, "changed";
-        /// What it waited for is over: the room before it has gone, or its peer has answered.
+        /// What it waited for is over: the room before it has gone, or its peer has answered or
+        /// runs again.
         Unblocked = 4, "unblocked";
     }
 }

@@ -71,6 +71,8 @@ pub(crate) struct PeerBook {
     /// When it was first seen as it is now.
     pub(crate) life_since: Nanos,
     pub(crate) gone_at: Option<Nanos>,
+    /// When it was first seen running after it was stopped, since it last took payload.
+    pub(crate) resumed_at: Option<Nanos>,
     /// When its process was last looked for.
     pub(crate) looked_at: Nanos,
     pub(crate) meter: Option<(Nanos, Meter)>,
@@ -107,6 +109,7 @@ impl Default for PeerBook {
             life_at: Nanos::ZERO,
             life_since: Nanos::ZERO,
             gone_at: None,
+            resumed_at: None,
             looked_at: Nanos::ZERO,
             meter: None,
             growth_at: None,

@@ -93,6 +93,7 @@ impl Book {
             life: (book.life, book.life_at),
             life_since: book.life_since,
             gone_at: book.gone_at,
+            resumed_at: book.resumed_at,
             looked_at: book.looked_at,
             meter: book.meter,
             growth_at: book.growth_at,

@@ -23,6 +23,12 @@ impl Book {
         if book.life != life {
             book.life_since = at;
         }
+        // One that is stopped again and again and takes nothing in between is excused once.
+        let excused =
+            book.resumed_at.is_some_and(|at| book.growth_at.is_none_or(|took| took <= at));
+        if book.life == Life::Stopped && life == Life::Running && !excused {
+            book.resumed_at = Some(at);
+        }
         // When a process went is when that was first seen; that it runs is as fresh as the look.
         if book.life != life || life != Life::Gone {
             book.life = life;

@@ -129,6 +129,11 @@ impl Case<'_> {
         self.beat == Nanos::ZERO || self.beat >= at
     }
 
+    /// When the last of its peers that had been stopped ran again.
+    pub(crate) fn resumed_at(&self) -> Option<Nanos> {
+        self.peers.iter().filter_map(|peer| peer.resumed_at).max()
+    }
+
     /// When the lack of progress becomes a stall. Of a room that was open before the agent came
     /// nothing is known from before: it is watched first, for the whole deadline unless the peers
     /// are stopped or the connections themselves remember that nothing came for so long.
@@ -136,8 +141,9 @@ impl Case<'_> {
         // A room that was posted late, or could not be posted before, has had no time to move.
         let begun = self.first_post.max(self.unparked_at);
         let begun = begun.map_or(Nanos::ZERO, |at| at.plus(policy.suspect));
-        // Nor has one that waited behind others until just now.
-        let idle_since = self.last_progress.max(self.waited_until.unwrap_or(Nanos::ZERO));
+        // Nor has one that waited behind others until just now, or for a peer that was stopped.
+        let excuse = self.waited_until.max(self.resumed_at());
+        let idle_since = self.last_progress.max(excuse.unwrap_or(Nanos::ZERO));
         let stall_at = idle_since.plus(policy.stall).max(begun);
         let Some(late_at) = self.late_at.filter(|_| !self.is_complete()) else {
             return stall_at;

@@ -123,6 +123,7 @@ fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
         Cause::QueuedBehind => {
             case.ahead.is_none() || case.waited_until.is_some_and(|at| at > standing.at)
         }
+        Cause::PeerFrozen => case.resumed_at().is_some_and(|at| at > standing.at),
         Cause::HandshakeMissing => case.phase != Phase::Parked,
         Cause::DecodeBacklogged => case.far != Far::WaitsForMemory,
         _ => false,

@@ -28,6 +28,7 @@ pub(crate) fn peer() -> PeerCase {
         life: (Life::Running, ago(1)),
         life_since: ago(60),
         gone_at: None,
+        resumed_at: None,
         looked_at: ago(1),
         meter: Some((ago(1), meter)),
         growth_at: None,
