@@ -341,3 +341,17 @@ fn an_agent_that_ended_by_itself_is_a_fault() {
     assert!(matches!(faults.as_slice(), [Fault::Process { .. }]));
     assert_eq!(void, None);
 }
+
+#[test]
+fn a_healthy_room_that_stood_for_the_deadline_by_itself_says_nothing_about_the_agent() {
+    let stood = |seconds, alert| {
+        faults(|_, record| {
+            record.beside = vec![stay(1, Some((seconds, "success")))];
+            record.lines.push(verdict(1, alert, "completed_not_reaped", "unknown"));
+        })
+        .1
+    };
+    assert!(stood(3.5, 3.2).unwrap().contains("healthy room 1 stood longer"));
+    assert_eq!(stood(2.9, 3.2), None, "it had ended");
+    assert_eq!(stood(3.5, 2.0), None, "it was alarmed too early");
+}

@@ -7,6 +7,7 @@ use super::super::record::{Record, Stay};
 use super::super::right::Right;
 use super::super::step::family;
 use super::{Fault, Judgement};
+use crate::clock::Moment;
 
 /// Above this share of a room's bytes landed at the injection, the load had as good as ended.
 const ENDED: f64 = 0.9;
@@ -32,10 +33,23 @@ pub(super) fn void(case: &Case, record: &Record, judgement: &Judgement) -> Optio
             return Some(why);
         }
     }
+    if let Some(stay) = record.beside.iter().find(|stay| is_overdue(case, stay, record)) {
+        let room = stay.room;
+        return Some(format!("healthy room {room} stood longer than the deadline by itself"));
+    }
     let only_late = !judgement.faults.is_empty()
         && judgement.faults.iter().all(|fault| matches!(fault, Fault::Late { .. }));
     (only_late && record.starved > STARVED)
         .then(|| format!("the runner was held up for {:.1} s", record.starved.as_secs_f64()))
+}
+
+/// Whether a room that nothing was done to was alarmed after it had stood in the queue for the
+/// whole deadline, by the engine's own clock: this machine was too busy for it to be healthy.
+fn is_overdue(case: &Case, stay: &Stay, record: &Record) -> bool {
+    let stood = |at: Moment| at.seconds_after(stay.appended);
+    let overdue = stay.removed.as_ref().is_none_or(|(at, _)| stood(*at) >= case.agent.stall_s);
+    let mut alerts = record.about(stay).filter(|seen| seen.line.is_alert());
+    overdue && alerts.next().is_some_and(|seen| stood(seen.at) >= case.agent.stall_s)
 }
 
 fn ended_too_soon(right: &Right, name: &str, stay: &Stay) -> Option<String> {
