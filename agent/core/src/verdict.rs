@@ -80,6 +80,8 @@ words! {
         Misconfig = 13, "misconfig";
         /// The evidence allows no cause.
         Unknown = 14, "unknown";
+        /// The thread that should take it is stuck with a room that has left the queue.
+        WorkerThreadCaptive = 15, "worker_thread_captive";
     }
 }
 

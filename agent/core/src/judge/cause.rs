@@ -62,6 +62,7 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
             peer_frozen,
             link,
             orphaned,
+            thread_captive,
             last_thread_dead,
         ]
     };
@@ -259,6 +260,14 @@ fn peer_frozen(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> An
         }
     }
     None
+}
+
+/// Nothing ails the room, its peer or its link: its thread is with another that was given up, and
+/// whatever that waits for, no thread but this takes the room.
+fn thread_captive(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    // The evidence, the thread and since when, goes with every verdict on such a room.
+    let free = case.posts == 0 && !case.served;
+    case.held_by.filter(|_| free).map(|_| (Cause::WorkerThreadCaptive, 85, Vec::new()))
 }
 
 /// Nothing of it is under way, more is to come, and the thread that worked for it is no more.

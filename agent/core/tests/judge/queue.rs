@@ -74,7 +74,8 @@ fn a_thread_that_stays_with_a_room_that_was_given_up() {
     let held = Case { held_by: Some((Tid(7), ago(60))), ..appended(&coverage) };
     let frozen = Case { peers: vec![stopped()], ..held.clone() };
     says(&frozen, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::ThreadHeld]);
-    let found = says(&held, Finding::NeverStarted, Cause::Unknown, &[EvidenceId::ThreadHeld]);
+    let captive = Cause::WorkerThreadCaptive;
+    let found = says(&held, Finding::NeverStarted, captive, &[EvidenceId::ThreadHeld]);
     assert!(found.ruled_out.iter().any(|(cause, _)| *cause == Cause::NeverEnqueued));
 }
 

@@ -23,6 +23,9 @@ pub(super) fn step(cause: &str) -> &'static str {
         Cause::WorkerThreadDead => {
             "take this worker out of the router, let its healthy rooms end, restart it"
         }
+        Cause::WorkerThreadCaptive => {
+            "let the peer of the room that was given up run again, or end it; else restart this worker"
+        }
         Cause::QueuedBehind => "look at the room before it: its own verdict says why",
         Cause::NeverEnqueued => {
             "abort the request at the engine; if there are many, restart this worker"
