@@ -88,6 +88,25 @@ class Pair:
         """Any other HTTP call to a server; `called` follows."""
         in_background(self._call, server, method, path, body)
 
+    def probe(self, server, path, every, times):
+        """So many GET requests, as a load balancer makes them; one that fails is `refused`."""
+        in_background(self._probe, self.servers[server], path, every, times)
+
+    def _probe(self, server, path, every, times):
+        for _ in range(times):
+            status, answer = client.call(server, "GET", path, patience=30.0)
+            if self.servers.get(server.name) is not server:
+                return
+            if status != 200:
+                say("refused", why=f"{path} of {server.name}: {status} {client.reason(answer)}")
+            time.sleep(every)
+
+    def foreign(self, server):
+        """A message that is none of SGLang's, on the port where a scheduler hears its peers."""
+        target = self.servers[server]
+        in_thread(lambda: client.foreign(target))
+        say("foreign_sent", server=server)
+
     def signal(self, server, name, whole=False):
         """Signal a server's scheduler, or all of it."""
         self.servers[server].signal(getattr(signal, name), whole)
@@ -118,6 +137,8 @@ class Pair:
 
     def seen(self, event):
         """Hand on what a watch has seen, and hit where that was waited for."""
+        if event["event"] == "engine":
+            self.servers[event["server"]].rank_port = event["rank_port"]
         say(event.pop("event"), **event)
         if event.get("server") != "prefill" or "state" not in event:
             return
@@ -207,7 +228,7 @@ def main():
     pair = Pair(model, channel)
     in_background(listen_to_watches, pair, events)
     in_background(listen_to_zygote, pair, channel)
-    names = ["start", "request", "abort", "ask", "signal", "when", "kill", "end"]
+    names = ["start", "request", "abort", "ask", "signal", "when", "kill", "end", "probe", "foreign"]
     handlers = {name: getattr(pair, name) for name in names}
     for command in commands():
         serve(handlers, command)

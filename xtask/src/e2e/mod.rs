@@ -98,8 +98,19 @@ pub(crate) fn run(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
+/// The cases that a plain test run takes.
+const SHORT: [&str; 2] = ["healthy", "frozen"];
+
+/// Install SGLang where it is missing and run the short choice with the agent that is built.
+pub(crate) fn run_short() -> Result<Vec<Report>> {
+    setup::sglang()?;
+    let names = SHORT.map(str::to_owned).to_vec();
+    let (list, json, bare) = (false, false, false);
+    run_built(&Options { names, list, json, bare, keep: None, agent: None })
+}
+
 /// Run the cases with what is built and installed.
-pub(crate) fn run_built(options: &Options) -> Result<Vec<Report>> {
+fn run_built(options: &Options) -> Result<Vec<Report>> {
     if !rustix::process::geteuid().is_root() {
         bail!("the agent loads probes into the kernel\nfix: run as root");
     }
