@@ -25,7 +25,7 @@ use crate::setup;
 use compare::Compared;
 use file::Case;
 use launcher::Launcher;
-pub(crate) use report::{Report, table};
+use report::{Report, table};
 
 /// How the engine is run and watched.
 struct View<'a> {
@@ -96,17 +96,6 @@ pub(crate) fn run(engine: &Engine) -> Result<()> {
         bail!("{right} of {} cases right", reports.len());
     }
     Ok(())
-}
-
-/// The cases that a plain test run takes.
-const SHORT: [&str; 2] = ["healthy", "frozen"];
-
-/// Install SGLang where it is missing and run the short choice with the agent that is built.
-pub(crate) fn run_short() -> Result<Vec<Report>> {
-    setup::sglang()?;
-    let names = SHORT.map(str::to_owned).to_vec();
-    let (list, json, bare) = (false, false, false);
-    run_built(&Options { names, list, json, bare, keep: None, agent: None })
 }
 
 /// Run the cases with what is built and installed.
