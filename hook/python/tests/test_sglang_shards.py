@@ -253,6 +253,27 @@ class Shards(unittest.TestCase):
         self.assertNotIn(second, served)
         self.assertEqual(self.counts(second), [0, 0, 0, 0, 0])
 
+    def test_transfers_of_the_scheduler_itself_are_told_as_its_polls_see_them(self):
+        # As `NixlKVSender.send` and `.poll` up to 0.5.11: posted on the scheduler's thread.
+        manager, agent, handle = parts.manager(), Agent(), Handle()
+        manager.agent = agent
+        del manager.transfer_queues
+
+        def send(scheduler, req, last_chunk=False, end_idx=None):
+            agent.transfer(handle)
+
+        with mock.patch.object(parts._Scheduler, "send_kv_chunk", send), \
+                mock.patch.object(attach.inflightd_hook, "open_worker", parts.opened):
+            scheduler = parts.scheduler_class("0.5.11")(manager)
+            scheduler.finish_prefill(parts.request("old", 3, manager))
+        self.table = parts.table()
+        (seq,) = self.table.seqs()
+        self.assertEqual(self.counts(seq), [1, 0, 0, 0, 0])
+        self.assertEqual(agent.check_xfer_state(handle), "PROC")
+        agent.states[handle] = "DONE"
+        self.assertEqual(agent.check_xfer_state(handle), "DONE")
+        self.assertEqual(self.counts(seq), [1, 0, 1, 0, 0])
+
     def test_mooncake_calls_are_told_with_their_bytes(self):
         calls = []
 

@@ -71,6 +71,18 @@ class Start(unittest.TestCase):
             "print(hasattr(Scheduler, '_inflightd'))\n"
         self.assertEqual(self.run_python(code, INFLIGHTD_HOOK="off")[-1], "False")
 
+    def test_the_line_that_every_process_runs_never_fails(self):
+        line = (Path(__file__).parents[1] / "src" / "inflightd_hook.pth").read_text()
+        self.assertTrue(line.startswith("import ") and line.count("\n") == 1)
+        for body in ("raise RuntimeError", "raise ImportError", "import inflightd_of_no_name"):
+            with tempfile.TemporaryDirectory() as site:
+                (Path(site) / "inflightd_hook_start.py").write_text(body)
+                (Path(site) / "hook.pth").write_text(line)
+                code = f"import site; site.addsitedir({site!r}); print('up')"
+                command = [sys.executable, "-S", "-c", code]
+                ran = subprocess.run(command, capture_output=True, text=True, check=False)
+                self.assertEqual((ran.stdout, ran.stderr), ("up\n", ""))
+
     def test_a_broken_package_breaks_nothing(self):
         self.assertEqual(self.run_python(HOOKED, broken=True), ["False", "False", "True"])
 
