@@ -15,11 +15,12 @@ _IN_THE_SCHEDULER = {"disaggregation.nixl.conn:NixlKVManager.transfer_queues", *
                      "managers.schedule_batch:Req.pending_bootstrap"}
 _NO_CP = {f"{_COMMON}.{name}" for name in ("attn_cp_rank", "attn_cp_size", "is_dummy_cp_rank")}
 _NO_CP |= _IN_THE_SCHEDULER
+_NO_POOL = {"disaggregation.mooncake.conn:MooncakeKVManager.enable_custom_mem_pool"}
 _NO_RANKS = {f"{_COMMON}.{rank}"
              for rank in ("attn_tp_rank", "attn_tp_size", "attn_dp_rank", "system_dp_rank",
                           "pp_rank", "pp_size")}
 MISSING = {
-    "0.4.10": _NO_CP | _NO_RANKS,
+    "0.4.10": _NO_CP | _NO_RANKS | _NO_POOL,
     "0.5.5": _NO_CP,
     "0.5.11": _IN_THE_SCHEDULER,
     "0.5.15": _COPIES,

@@ -296,6 +296,25 @@ class Shards(unittest.TestCase):
         self.assertEqual(manager.engine.batch_transfer_sync("bad:1", [1], [2], lengths=[5]), -1)
         self.assertEqual(self.counts(seq), [2, 47, 2, 42, 1])
 
+    def test_calls_that_are_not_seen_are_told_by_chunk(self):
+        for ends, counts in ((KVPoll.Success, [1, 3000, 1, 3000, 0]),
+                             (KVPoll.Failed, [1, 3000, 1, 0, 1])):
+            attach._shards.clear()
+            calls = mock.MagicMock()
+            manager = _manager([], engine=calls, agent=None, enable_custom_mem_pool=True)
+            self.start_nothing(manager)
+            self.assertIs(manager.engine, calls)
+            self.scheduler.finish_prefill(self.enters(8))
+            (seq,) = self.table.seqs()
+            queue = manager.transfer_queues[0]
+            queue.put(types.SimpleNamespace(room=8, prefill_kv_indices=[1, 2, 3]))
+            queue.get()
+            self.assertEqual(self.counts(seq), [1, 3000, 0, 0, 0])
+            manager.request_status[8] = ends
+            queue.put(None)
+            self.assertIsNone(queue.get())
+            self.assertEqual(self.counts(seq), counts)
+
     def start_nothing(self, manager):
         threads, manager.transfer_queues = manager.transfer_queues, []
         self.start(manager)

@@ -170,7 +170,9 @@ def attach_prefill(scheduler, worker, manager):
     ranks = queue.compare_ranks if engine.has_ranks(manager) else None
     hook_queue(scheduler, worker, queue, ranks)
     hook_sends(scheduler, queue, shards, manager)
-    return hook_nixl(manager, shards) or hook_mooncake(manager, shards)
+    transfers = hook_nixl(manager, shards) or hook_mooncake(manager, shards)
+    shards.by_chunk = transfers is None and engine.has_threads(manager)
+    return "whole chunks" if shards.by_chunk else transfers
 
 
 def hook_queue(scheduler, worker, queue, ranks):
@@ -216,7 +218,7 @@ def hook_sends(scheduler, queue, shards, manager):
     """Around each chunk that the scheduler hands on; the last follows the entry at once."""
     sending = faults.contain("the entry of a request", queue.sending)
     # Before transfers had threads of their own (NIXL up to 0.5.11) they were posted in here.
-    in_here = getattr(manager, "agent", None) is not None and not hasattr(manager, "transfer_queues")
+    in_here = getattr(manager, "agent", None) is not None and not engine.has_threads(manager)
     begin = faults.contain("sending", lambda req: shards.begin(req.bootstrap_room, 0, serve=False))
     end = faults.contain("the end of sending", shards.pause)
     original = scheduler.send_kv_chunk
@@ -268,7 +270,7 @@ def hook_nixl(manager, shards):
 
 def hook_mooncake(manager, shards):
     """Around the transfer calls of Mooncake's engine, which return when their bytes are there."""
-    transfers = getattr(manager, "engine", None)
+    transfers = None if engine.calls_elsewhere(manager) else getattr(manager, "engine", None)
     names = [name for name in ("batch_transfer_sync", "transfer_sync") if hasattr(transfers, name)]
     for name in names:
         put(transfers, name, _called(getattr(transfers, name), shards))

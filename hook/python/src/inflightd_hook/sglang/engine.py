@@ -192,6 +192,22 @@ def own_state(req):
     return {4: "done_here", 0: "failed"}.get(state) if isinstance(state, int) else None
 
 
+def has_failed(manager, room):
+    """Whether the manager holds the room for failed (``KVPoll.Failed``)."""
+    return (getattr(manager, "request_status", None) or {}).get(room) == 0
+
+
+def calls_elsewhere(manager):
+    """Whether its transfer calls are made by threads of a pool, which serve no room."""
+    return getattr(manager, "enable_custom_mem_pool", False) is True
+
+
+def has_threads(manager):
+    """Whether transfers have threads of their own, which take chunks from queues and stay with
+    each until it is delivered. (MORI's hand what they have begun to yet another thread.)"""
+    return hasattr(manager, "transfer_queues")
+
+
 def has_ranks(manager):
     """Whether other ranks decide with this one when a request leaves the queue."""
     sizes = [getattr(manager, name, 1) for name in ("attn_tp_size", "attn_cp_size", "pp_size")]

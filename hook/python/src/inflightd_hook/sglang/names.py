@@ -78,6 +78,8 @@ NAMES = (
     Name(f"{_MOONCAKE}:MooncakeKVManager.engine"),
     Name(f"{_MOONCAKE}:MooncakeKVManager.get_session_id", "the session"),
     Name(f"{_MOONCAKE}:MooncakeKVManager.transfer_queues"),
+    Name(f"{_MOONCAKE}:MooncakeKVManager.enable_custom_mem_pool", "calls of a pool's threads"),
+    Name(f"{_MANAGERS}.request_status|{_NIXL}:NixlKVManager.request_status", "failed chunks"),
     Name("disaggregation.common.utils:FastQueue.get"),
     Name("disaggregation.common.utils:TransferKVChunk.room"
          f"|{_MOONCAKE}:TransferKVChunk.room"),

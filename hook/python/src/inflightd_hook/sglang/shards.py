@@ -35,6 +35,8 @@ class Shards:
         self._worker = worker
         self._queue = queue
         self._manager = manager
+        self.by_chunk = False
+        """Its transfer calls are not seen: a chunk counts as one, from its taking to its end."""
         self._open = {}
         """By id of a NIXL handle that is under way: its chunk and bytes."""
 
@@ -46,6 +48,9 @@ class Shards:
         pages = getattr(item, "prefill_kv_indices", None)
         pages = 0 if pages is None else len(pages)
         self.begin(room, pages * engine.page_bytes(self._manager))
+        if self.by_chunk:
+            chunk = _here.chunk
+            self._mark(chunk, "post", chunk.nbytes)
 
     def begin(self, room, nbytes, serve=True):
         """This thread begins to work for a room."""
@@ -72,6 +77,9 @@ class Shards:
         if chunk is None:
             return
         _here.chunk = None
+        if self.by_chunk:
+            # The scheduler may have seen its end before: then the room has left, and this is late.
+            self._mark(chunk, "done", chunk.nbytes, not engine.has_failed(self._manager, chunk.room))
         for handle in chunk.handles:
             _, nbytes = self._open.pop(handle, (None, 0))
             self._mark(chunk, "done", nbytes, False)

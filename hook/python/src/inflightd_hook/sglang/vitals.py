@@ -82,7 +82,7 @@ def missing(scheduler, manager, transfers):
     """
     prefill = engine.role(scheduler) == "prefill"
     shown = (
-        (1, "which thread serves which room", not prefill or hasattr(manager, "transfer_queues")),
+        (1, "which thread serves which room", not prefill or engine.has_threads(manager)),
         (2, "transfer calls", not prefill or transfers is not None),
         (4, "parked rooms", not prefill or hasattr(scheduler, "handle_pending_bootstrap")),
         (8, "dummy ranks", not prefill or hasattr(manager, "is_dummy_cp_rank")),
