@@ -78,3 +78,24 @@ fn a_count_that_nobody_renews_accuses_nobody() {
     let verdicts = of(&lines, pid, "verdict");
     assert!(verdicts.iter().all(|verdict| verdict["severity"] == "info"), "{verdicts:#?}");
 }
+
+#[test]
+fn a_table_that_is_opened_before_the_first_snapshot_is_found_before_the_engine_is_told_of() {
+    let snapshot = Snapshot::new("starting");
+    let mut engine = Worker::sglang(&snapshot.0);
+    let pid = engine.pid();
+    engine.ask("silent", "done");
+    // Its maps are long: by itself the agent does not read them again for some seconds.
+    engine.ask("large", "done");
+    let state = tempfile::tempdir().unwrap();
+    let agent = agent(&state, &engine);
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    engine.ask("hook", "done");
+    engine.ask("inflight 0", "done");
+    agent.wait_for(pid, "coverage", |line| line["worker"]["index"] == 0);
+    let (lines, status) = agent.end(Signal::TERM);
+    assert!(status.success());
+    let told = of(&lines, pid, "coverage");
+    let bare = told.iter().find(|line| line["worker"]["index"] != 0);
+    assert!(bare.is_none(), "as an engine without a table: {bare:?}");
+}

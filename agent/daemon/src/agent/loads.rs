@@ -95,10 +95,24 @@ impl Agent {
             }
         };
         if load.is_some() && self.workers_of(pid).is_empty() {
-            self.adopt_stranger(pid, role, now);
+            self.adopt_by_load(pid, role, now);
         }
         if let Some(number) = self.unhooked(pid) {
             self.tell_load(number, pid, load, now);
+        }
+    }
+
+    /// A process that publishes becomes a worker without a table, once it has been looked at anew:
+    /// an engine that starts has opened its table before it publishes, but its long maps may not
+    /// have been read since.
+    fn adopt_by_load(&mut self, pid: u32, role: Option<&str>, now: Nanos) {
+        let Some(read) = self.census.look_at(pid, now) else {
+            // It was read a moment ago; this is tried again at the next snapshot.
+            return;
+        };
+        self.reconcile(&read, now);
+        if self.workers_of(pid).is_empty() {
+            self.adopt_stranger(pid, role, now);
         }
     }
 

@@ -3,9 +3,11 @@
     sglang.py FILE write FORM RANKS RANK INFLIGHT     one snapshot, then the end
     sglang.py FILE run                                a scheduler: publishes every 50 ms
 
-`run` takes `inflight N`, `silent` (publishes no more) and `quit` on standard input.
+`run` takes `inflight N`, `silent` (publishes no more), `large` (maps as much as an engine does),
+`hook` (opens the hook's table) and `quit` on standard input.
 """
 
+import ctypes
 import mmap
 import os
 import selectors
@@ -88,7 +90,18 @@ class Writer:
         self.memory[at : at + 4] = struct.pack("<I", len(payload))
 
 
+def grow(pages=40_000):
+    """So many mappings: what a page may do changes with each, so the kernel joins none."""
+    memory = mmap.mmap(-1, pages * mmap.PAGESIZE)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect, size = ctypes.CDLL(None).mprotect, ctypes.c_size_t(mmap.PAGESIZE)
+    for page in range(0, pages, 2):
+        protect(ctypes.c_void_p(start + page * mmap.PAGESIZE), size, mmap.PROT_READ)
+    return memory
+
+
 def run(path):
+    kept = []
     writer = Writer(path, 1, 0)
     inflight, publishes = 0, True
     waiting = selectors.DefaultSelector()
@@ -102,7 +115,14 @@ def run(path):
                 return
             if word == "inflight":
                 inflight = int(rest[0])
-            publishes = word != "silent"
+            if word == "large":
+                kept.append(grow())
+            elif word == "hook":
+                from inflightd_hook import open_worker
+
+                kept.append(open_worker("prefill", "sglang", "0"))
+            else:
+                publishes = word != "silent"
             print("@done", flush=True)
         if publishes:
             writer.write(snapshot("flat", 0, inflight))
