@@ -57,17 +57,6 @@ def request(server, side, room, message):
     say("answered", room=room, side=side, status=status, why=why, tokens=tokens, took_s=took)
 
 
-def foreign(server):
-    """Whoever scans ports: one frame on the socket that takes the decodes' messages."""
-    import zmq
-
-    if server.space:
-        space.enter(server.space)
-    with zmq.Context() as context, context.socket(zmq.PUSH) as channel:
-        channel.connect(f"tcp://{server.host}:{server.rank_port}")
-        channel.send(b"none of yours")
-
-
 def reason(answer):
     """The text of an answer that is none, kept short."""
     if isinstance(answer, dict):

@@ -101,12 +101,6 @@ class Pair:
                 say("refused", why=f"{path} of {server.name}: {status} {client.reason(answer)}")
             time.sleep(every)
 
-    def foreign(self, server):
-        """A message that is none of SGLang's, on the port where a scheduler hears its peers."""
-        target = self.servers[server]
-        in_thread(lambda: client.foreign(target))
-        say("foreign_sent", server=server)
-
     def signal(self, server, name, whole=False):
         """Signal a server's scheduler, or all of it."""
         self.servers[server].signal(getattr(signal, name), whole)
@@ -137,8 +131,6 @@ class Pair:
 
     def seen(self, event):
         """Hand on what a watch has seen, and hit where that was waited for."""
-        if event["event"] == "engine":
-            self.servers[event["server"]].rank_port = event["rank_port"]
         say(event.pop("event"), **event)
         if event.get("server") != "prefill" or "state" not in event:
             return
@@ -228,7 +220,7 @@ def main():
     pair = Pair(model, channel)
     in_background(listen_to_watches, pair, events)
     in_background(listen_to_zygote, pair, channel)
-    names = ["start", "request", "abort", "ask", "signal", "when", "kill", "end", "probe", "foreign"]
+    names = ["start", "request", "abort", "ask", "signal", "when", "kill", "end", "probe"]
     handlers = {name: getattr(pair, name) for name in names}
     for command in commands():
         serve(handlers, command)

@@ -23,7 +23,6 @@ class Server:
         self.pid = None
         self.scheduler = None
         self.status = None
-        self.rank_port = None
 
     def flags(self, model, backend, bootstrap, more):
         """What is said to the server beside what all of them are told."""

@@ -38,7 +38,7 @@ class Watch:
         self.manager = manager_of(scheduler)
         self.rooms = {}
         self.free = None
-        self.say("engine", pid=os.getpid(), rank_port=self.manager.rank_port)
+        self.say("engine", pid=os.getpid())
 
     def say(self, event, **fields):
         line = {"event": event, "at": time.monotonic_ns(), "server": self.server, **fields}

@@ -83,8 +83,6 @@ pub(super) enum Step {
     /// So many GET requests, at most that often, beside what follows; each must be answered with
     /// 200.
     Probe { who: Who, path: String, every_s: f64, times: u32 },
-    /// A message that is none of SGLang's reaches the port where the scheduler hears its peers.
-    Foreign { who: Who },
     /// Packets between the namespaces of servers that live apart are dropped, in both directions.
     /// The fault hits the named rooms now.
     Cut,

@@ -108,10 +108,6 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Probe { who, path, every_s, times } => world.tell(&json!({
             "do": "probe", "server": who.name(), "path": path, "every": every_s, "times": times,
         })),
-        Step::Foreign { who } => {
-            let command = json!({"do": "foreign", "server": who.name()});
-            world.order(&command, "foreign_sent").map(drop)
-        }
         Step::Cut => world.cut(),
         Step::Heal => {
             world.record().released.get_or_insert(Moment::now());
