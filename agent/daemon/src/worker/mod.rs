@@ -99,7 +99,7 @@ impl Watched {
         Stat::of(self.pid).is_ok_and(|stat| stat.start == self.start && !stat.is_gone())
     }
 
-    /// Looks whether the process is stopped: since when, where that has lasted for [`STOPPED`].
+    /// Looks whether the process is stopped: since when, where that has lasted for two seconds.
     pub fn stopped(&mut self, now: Nanos) -> Option<Nanos> {
         let is_stopped = Stat::of(self.pid).is_ok_and(|stat| stat.is_stopped());
         self.stopped_since = is_stopped.then(|| self.stopped_since.unwrap_or(now));
