@@ -216,7 +216,8 @@ fn read_from(file: &File, rank: Option<u16>) -> Result<Stated, SnapshotError> {
     Ok(Slot::deserialize(&mut decoder)?.stated())
 }
 
-/// The map in a slot, read until two readings are equal.
+/// The map in a slot, read until two readings are equal. Each writing carries its own time, so
+/// both are of one, and the length between them stands only before a whole one.
 fn settled(file: &File, at: u64, slot: u32) -> Result<Vec<u8>, SnapshotError> {
     let mut last = None;
     for _ in 0..TRIES {

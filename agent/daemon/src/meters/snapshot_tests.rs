@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
@@ -135,27 +136,46 @@ fn only_the_mapped_file_itself_is_opened() {
     assert!(read_at(&good, None).is_ok());
 }
 
+/// Ends a writer also where its reader panics: a scope waits for its threads.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes both files in turn over one, each time with its own time as an engine does, in steps so
+/// that a reader can come in between.
+fn write_in_turn(path: &Path, mut images: [Vec<u8>; 2], stop: &AtomicBool) {
+    const TIME: &[u8] = b"timestamp\xcb";
+    let found = |image: &Vec<u8>| image.windows(TIME.len()).position(|bytes| bytes == TIME);
+    let places = images.each_ref().map(|image| found(image).unwrap() + TIME.len());
+    let file = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let mut now = 1.7e9_f64;
+    while !stop.load(Ordering::Relaxed) {
+        for (image, place) in images.iter_mut().zip(places) {
+            now += 0.05;
+            image[place..place + 8].copy_from_slice(&now.to_be_bytes());
+            file.write_all_at(&[0; 4], 12).unwrap();
+            file.write_all_at(&image[16..60], 16).unwrap();
+            file.write_all_at(&image[60..600], 60).unwrap();
+            file.write_all_at(&image[12..16], 12).unwrap();
+            std::thread::yield_now();
+        }
+    }
+}
+
 #[test]
 fn a_slot_that_is_written_all_the_time_is_read_whole_or_not_at_all() {
     let folder = folder();
     let path = written(&folder, "flat", 1, 0, 300);
     let one = std::fs::read(&path).unwrap();
     let other = std::fs::read(written(&folder, "array", 1, 0, 70_000)).unwrap();
-    let stop = std::sync::atomic::AtomicBool::new(false);
-    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                for whole in [&one, &other] {
-                    file.write_all_at(&[0; 4], 12).unwrap();
-                    // In two steps, so that a reader can come in between.
-                    file.write_all_at(&whole[16..60], 16).unwrap();
-                    file.write_all_at(&whole[60..600], 60).unwrap();
-                    file.write_all_at(&whole[12..16], 12).unwrap();
-                    std::thread::yield_now();
-                }
-            }
-        });
+        scope.spawn(|| write_in_turn(&path, [one, other], &stop));
+        let _stop = Stop(&stop);
         let mut whole = 0;
         for _ in 0..2000 {
             match read_at(&path, None) {
@@ -167,7 +187,6 @@ fn a_slot_that_is_written_all_the_time_is_read_whole_or_not_at_all() {
                 Err(error) => assert!(matches!(error, SnapshotError::Torn), "{error:?}"),
             }
         }
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(whole > 0);
     });
 }
