@@ -87,7 +87,9 @@ static void pace(const char *name, double rate, double seconds, unsigned each, v
         uint64_t due = (uint64_t)((double)(at - begun) * rate / 1e9 / each);
         while (acts < due) act(acts++);
         inflight_beat(worker);
-        if (now() - at < PAUSE_NS) nap(PAUSE_NS - (now() - at));
+        /* Read once: between two readings the pause may end, and the difference would wrap. */
+        uint64_t busy = now() - at;
+        if (busy < PAUSE_NS) nap(PAUSE_NS - busy);
     }
     double took = (double)(now() - begun) / 1e9;
     printf("@%s marks=%" PRIu64 " seconds=%.3f rooms=%" PRIu64 "\n", name, acts * each, took, next_room - 1);
