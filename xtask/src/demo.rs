@@ -1,6 +1,6 @@
 //! `demo`: faults of every kind on a real pair, each verdict shown as it is reached.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 
 use crate::cases;
@@ -39,9 +39,7 @@ const SHOWN: [&str; 16] = [
 
 /// Set up, build, run the cases; an error unless every verdict is right.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("the agent loads probes into the kernel\nfix: run as root");
-    }
+    cases::need_root()?;
     setup::run()?;
     cases::build_agent()?;
     if options.hold {

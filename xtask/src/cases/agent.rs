@@ -1,7 +1,7 @@
 //! The agent as a process: built, started, killed, its lines collected.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write as _};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::Sender;
@@ -11,9 +11,9 @@ use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::file::Agent as Setting;
+use super::pair::hear;
 use super::record::{Line, Seen};
 use super::scratch::Scratch;
-use crate::clock::Moment;
 use crate::shell::Step;
 use crate::tree::{cargo, target};
 use crate::usage::Usage;
@@ -129,16 +129,12 @@ impl Drop for Agent {
     }
 }
 
-fn listen<Message: From<Said>>(lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {
-    for text in lines.lines().map_while(Result::ok) {
-        let at = Moment::now();
-        drop(writeln!(log, "{text}"));
-        let said = match serde_json::from_str::<Line>(&text) {
+fn listen<Message: From<Said>>(lines: impl BufRead, log: File, inbox: &Sender<Message>) {
+    hear(lines, log, |at, text| {
+        let said = match serde_json::from_str::<Line>(text) {
             Ok(line) => Said::Line(Box::new(Seen { at, line })),
             Err(error) => Said::Garbled(format!("the agent printed no JSON line: {error}: {text}")),
         };
-        if inbox.send(said.into()).is_err() {
-            return;
-        }
-    }
+        inbox.send(said.into()).is_ok()
+    });
 }

@@ -1,17 +1,11 @@
 //! A case as data: set-up, load, injection, and what is right to say about it.
 
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use serde::Deserialize;
 
+use super::folder::CaseFile;
 use super::right::Right;
 use super::step::{Step, family};
-use crate::tree;
-
-/// Where the case files lie.
-const FOLDER: &str = "xtask/cases";
 
 /// One case. An unknown key is an error: a misspelt expectation must not pass as none.
 #[derive(Clone, Debug, Deserialize)]
@@ -131,40 +125,24 @@ pub(super) struct Beside {
     pub(super) unseen: bool,
 }
 
-/// Load the named cases, or all, in their order.
-pub(super) fn load(names: &[String]) -> Result<Vec<Case>> {
-    let folder = tree::root().join(FOLDER);
-    let mut cases = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| format!("listing {FOLDER}"))? {
-        let path = entry.with_context(|| format!("listing {FOLDER}"))?.path();
-        if path.extension().is_some_and(|ending| ending == "toml") {
-            cases.push(read(&path)?);
-        }
-    }
-    cases.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-    if let Some(unknown) = names.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
-        let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        let meant = nearest(unknown, &known).map(|name| format!("did you mean {name}? "));
-        let meant = meant.unwrap_or_default();
-        bail!("no case is called {unknown}\nfix: {meant}choose from {}", known.join(", "));
-    }
-    cases.retain(|case| names.is_empty() || names.contains(&case.name));
-    Ok(cases)
-}
+impl CaseFile for Case {
+    const FOLDER: &'static str = "xtask/cases";
 
-/// The name that was probably meant.
-fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    const NEAR: f64 = 0.8;
-    let like = |name: &&str| strsim::jaro_winkler(word, name);
-    let near = known.iter().copied().filter(|name| like(name) >= NEAR);
-    near.max_by(|one, other| like(one).total_cmp(&like(other)))
-}
+    fn parse(name: &str, text: &str) -> Result<Self> {
+        parse(name, text)
+    }
 
-/// Read one case file.
-pub(super) fn read(path: &Path) -> Result<Case> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    parse(&name, &text).with_context(|| format!("in {}", path.display()))
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn what(&self) -> &str {
+        &self.what
+    }
+
+    fn order(&self) -> u32 {
+        self.order
+    }
 }
 
 /// Parse a case and check that its parts name each other's rooms.
@@ -220,7 +198,9 @@ impl Case {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::folder::{load, read};
     use super::*;
+    use crate::tree;
 
     const GOOD: &str = r#"
         what = "a test"
@@ -246,11 +226,11 @@ pub(super) mod tests {
 
     #[test]
     fn every_case_file_in_the_tree_is_well_formed() {
-        let cases = load(&[]).unwrap();
+        let cases: Vec<Case> = load(&[]).unwrap();
         assert!(cases.len() >= 10, "one for each row of the table");
         let orders: std::collections::BTreeSet<u32> = cases.iter().map(|case| case.order).collect();
         assert_eq!(orders.len(), cases.len(), "each case has its own place in the order");
-        read(&tree::root().join(FOLDER).join("soak/round.toml")).unwrap();
+        read::<Case>(&tree::root().join(Case::FOLDER).join("soak/round.toml")).unwrap();
     }
 
     #[test]
@@ -280,9 +260,9 @@ pub(super) mod tests {
 
     #[test]
     fn a_case_that_is_not_there_is_named_with_those_that_are() {
-        let text = load(&["no_such".to_owned()]).unwrap_err().to_string();
+        let text = load::<Case>(&["no_such".to_owned()]).unwrap_err().to_string();
         assert!(text.contains("no_such") && text.contains("healthy"), "{text}");
-        let text = load(&["frozen_midwy".to_owned()]).unwrap_err().to_string();
+        let text = load::<Case>(&["frozen_midwy".to_owned()]).unwrap_err().to_string();
         assert!(text.contains("did you mean frozen_midway? "), "{text}");
     }
 }

@@ -3,6 +3,7 @@
 mod agent;
 pub(crate) mod bench;
 mod file;
+mod folder;
 mod judge;
 mod net;
 mod pair;
@@ -23,7 +24,9 @@ use clap::Args;
 
 pub(crate) use agent::{Agent, Said, build as build_agent, build_quietly as build_agent_quietly};
 pub(crate) use file::Agent as AgentSetting;
+pub(crate) use folder::{CaseFile, list, load};
 pub(crate) use net::{HERE, Net, Place};
+pub(crate) use pair::hear;
 pub(crate) use record::Seen;
 #[cfg(test)]
 pub(crate) use record::{Line, Worker};
@@ -91,11 +94,9 @@ impl Options {
 /// Set up, build the agent, run the cases; an error unless every run is right.
 pub(crate) fn run(options: &Options) -> Result<()> {
     // A name that is not known is said before minutes are spent on building.
-    let known = file::load(&options.names)?;
+    let known: Vec<Case> = load(&options.names)?;
     if options.list {
-        for case in &known {
-            say::line(format_args!("{:<24} {}", case.name, case.what));
-        }
+        list(&known);
         return Ok(());
     }
     match (&options.agent, options.json) {
@@ -113,12 +114,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     verdict(&reports)
 }
 
-/// Run the cases with what is built; `live` prints each verdict of the agent as it comes.
-pub(crate) fn run_built(options: &Options, live: bool) -> Result<Vec<Report>> {
+/// An error for whoever may not run an agent.
+pub(crate) fn need_root() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("the agent loads probes into the kernel\nfix: run as root");
     }
-    let cases = file::load(&options.names)?;
+    Ok(())
+}
+
+/// Run the cases with what is built; `live` prints each verdict of the agent as it comes.
+pub(crate) fn run_built(options: &Options, live: bool) -> Result<Vec<Report>> {
+    need_root()?;
+    let cases: Vec<Case> = load(&options.names)?;
     let mut reports = Vec::new();
     for case in &cases {
         if !options.json {

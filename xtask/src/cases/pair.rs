@@ -164,15 +164,24 @@ fn python(place: &Place<'_>) -> Command {
     command
 }
 
-fn listen(name: &'static str, lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {
-    for line in lines.lines().map_while(Result::ok) {
-        drop(writeln!(log, "{line}"));
-        let event = serde_json::from_str(&line).unwrap_or_else(|error| Event {
+fn listen(name: &'static str, lines: impl BufRead, log: File, inbox: &Sender<Message>) {
+    hear(lines, log, |_, line| {
+        let event = serde_json::from_str(line).unwrap_or_else(|error| Event {
             what: "refused".to_owned(),
             why: format!("{name} printed what is no event: {error}: {line}"),
             ..Event::default()
         });
-        if inbox.send(Message::Pair(name, event)).is_err() {
+        inbox.send(Message::Pair(name, event)).is_ok()
+    });
+}
+
+/// Hears a process until it ends or `take` says that nobody listens: each line, with the moment
+/// that it came, is kept in a log and handed on.
+pub(crate) fn hear(lines: impl BufRead, mut log: File, mut take: impl FnMut(Moment, &str) -> bool) {
+    for line in lines.lines().map_while(Result::ok) {
+        let at = Moment::now();
+        drop(writeln!(log, "{line}"));
+        if !take(at, &line) {
             return;
         }
     }

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::file::Case;
 use super::judge::{Fault, Judgement, Row};
+use crate::say;
 
 /// One run of a case.
 #[derive(Serialize)]
@@ -118,17 +119,7 @@ pub(crate) fn table(reports: &[Report]) -> String {
             lines.push(cells(report, &row.room, &row.expected, &row.given, Some(row)));
         }
     }
-    let mut widths = [0; 8];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let aligned = |line: &[String; 8]| {
-        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    lines.iter().map(aligned).collect::<Vec<_>>().join("\n")
+    say::aligned(&lines)
 }
 
 fn cells(report: &Report, room: &str, right: &str, given: &str, row: Option<&Row>) -> [String; 8] {

@@ -12,11 +12,12 @@ use std::time::Duration;
 use anyhow::{Result, bail, ensure};
 use clap::Args;
 
-use super::file::{self, Case};
+use super::file::Case;
+use super::folder;
 use super::judge::judge;
 use super::scratch::Scratch;
 use super::world::World;
-use super::{View, agent, steps};
+use super::{View, agent, need_root, steps};
 use crate::clock::Moment;
 use crate::say;
 use crate::setup;
@@ -57,15 +58,12 @@ struct Tally {
 
 /// Set up, build, soak; an error when the agent grew or said what is not right.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    ensure!(
-        rustix::process::geteuid().is_root(),
-        "the agent loads probes into the kernel\nfix: run as root"
-    );
+    need_root()?;
     if options.agent.is_none() {
         setup::run()?;
         agent::build()?;
     }
-    let case = file::read(&crate::tree::root().join(ROUND))?;
+    let case: Case = folder::read(&crate::tree::root().join(ROUND))?;
     let scratch = Scratch::new("soak", 1, options.keep.as_deref())?;
     let view = View { agent: options.agent.clone(), ..View::default() };
     let mut world = World::start(&case, &scratch, &view)?;

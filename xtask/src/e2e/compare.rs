@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::record::{Record, Room};
+use crate::price::median;
 
 /// How a run compares with the bare ones.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,15 +63,10 @@ impl Times {
         #[expect(clippy::cast_precision_loss, reason = "some tokens")]
         let rate = of_side("decode").map(|it| it.tokens.len() as f64 / it.took_s.max(1e-9));
         Self {
-            first_token_s: median(of_side("prefill").map(|answer| answer.took_s).collect()),
-            tokens_per_s: median(rate.collect()),
+            first_token_s: median(&of_side("prefill").map(|it| it.took_s).collect::<Vec<_>>()),
+            tokens_per_s: median(&rate.collect::<Vec<_>>()),
         }
     }
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 impl fmt::Display for Compared {

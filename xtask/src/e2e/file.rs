@@ -1,18 +1,11 @@
 //! A case as data: how the engine is made, what is done, and what is right to say about it.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
-
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 
 use super::step::{Step, Who};
-use crate::cases::AgentSetting;
-use crate::tree;
-
-/// Where the case files lie.
-const FOLDER: &str = "xtask/sglang/cases";
+use crate::cases::{AgentSetting, CaseFile};
 
 /// One case. An unknown key is an error: a misspelt expectation must not pass as none.
 #[derive(Clone, Debug, Deserialize)]
@@ -138,29 +131,24 @@ impl Case {
     }
 }
 
-/// Load the named cases, or all, in their order.
-pub(super) fn load(names: &[String]) -> Result<Vec<Case>> {
-    let folder = tree::root().join(FOLDER);
-    let mut cases = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| format!("listing {FOLDER}"))? {
-        let path = entry.with_context(|| format!("listing {FOLDER}"))?.path();
-        if path.extension().is_some_and(|ending| ending == "toml") {
-            cases.push(read(&path)?);
-        }
-    }
-    cases.sort_by(|a, b| (a.order, &a.name).cmp(&(b.order, &b.name)));
-    if let Some(unknown) = names.iter().find(|name| !cases.iter().any(|case| case.name == **name)) {
-        let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        bail!("no case is called {unknown}\nfix: choose from {}", known.join(", "));
-    }
-    cases.retain(|case| names.is_empty() || names.contains(&case.name));
-    Ok(cases)
-}
+impl CaseFile for Case {
+    const FOLDER: &'static str = "xtask/sglang/cases";
 
-fn read(path: &Path) -> Result<Case> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    parse(&name, &text).with_context(|| format!("in {}", path.display()))
+    fn parse(name: &str, text: &str) -> Result<Self> {
+        parse(name, text)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn what(&self) -> &str {
+        &self.what
+    }
+
+    fn order(&self) -> u32 {
+        self.order
+    }
 }
 
 /// Parse a case and check that what is right is about rooms that its steps make.
@@ -216,7 +204,7 @@ pub(super) mod tests {
 
     #[test]
     fn every_case_file_in_the_tree_is_well_formed() {
-        let cases = load(&[]).unwrap();
+        let cases: Vec<Case> = crate::cases::load(&[]).unwrap();
         assert!(!cases.is_empty());
         let orders: std::collections::BTreeSet<u32> = cases.iter().map(|case| case.order).collect();
         assert_eq!(orders.len(), cases.len(), "each case has its own place in the order");

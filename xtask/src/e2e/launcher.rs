@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cases::{Said, Scratch};
+use crate::cases::{Said, Scratch, hear};
 use crate::clock::Moment;
 use crate::setup::{sglang_model, sglang_python};
 
@@ -135,18 +135,15 @@ impl Drop for Launcher {
     }
 }
 
-fn listen(lines: impl BufRead, mut log: File, inbox: &Sender<Message>) {
-    for line in lines.lines().map_while(Result::ok) {
-        drop(writeln!(log, "{line}"));
-        let event = serde_json::from_str(&line).unwrap_or_else(|error| Event {
+fn listen(lines: impl BufRead, log: File, inbox: &Sender<Message>) {
+    hear(lines, log, |_, line| {
+        let event = serde_json::from_str(line).unwrap_or_else(|error| Event {
             what: "refused".to_owned(),
             why: format!("the launcher printed what is no event: {error}: {line}"),
             ..Event::default()
         });
-        if inbox.send(Message::Pair(Box::new(event))).is_err() {
-            return;
-        }
-    }
+        inbox.send(Message::Pair(Box::new(event))).is_ok()
+    });
     let ended = Event { what: "launcher_ended".to_owned(), ..Event::default() };
     drop(inbox.send(Message::Pair(Box::new(ended))));
 }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
 
-use crate::cases::{Scratch, build_agent, build_agent_quietly};
+use crate::cases::{Scratch, build_agent, build_agent_quietly, list, load, need_root};
 use crate::clock::Moment;
 use crate::say;
 use crate::setup;
@@ -72,10 +72,10 @@ pub(crate) struct Options {
 /// Set up, build the agent, run the cases; an error unless every case is right.
 pub(crate) fn run(engine: &Engine) -> Result<()> {
     let Engine::Sglang(options) = engine;
+    // A name that is not known is said before 6 GB are installed.
+    let known: Vec<Case> = load(&options.names)?;
     if options.list {
-        for case in file::load(&options.names)? {
-            say::line(format_args!("{:18} {}", case.name, case.what));
-        }
+        list(&known);
         return Ok(());
     }
     match (&options.agent, options.json) {
@@ -87,7 +87,7 @@ pub(crate) fn run(engine: &Engine) -> Result<()> {
             build_agent()?;
         }
     }
-    let reports = run_built(options)?;
+    let reports = run_built(&known, options)?;
     if !options.json {
         say::line(table(&reports));
     }
@@ -99,11 +99,8 @@ pub(crate) fn run(engine: &Engine) -> Result<()> {
 }
 
 /// Run the cases with what is built and installed.
-fn run_built(options: &Options) -> Result<Vec<Report>> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("the agent loads probes into the kernel\nfix: run as root");
-    }
-    let cases = file::load(&options.names)?;
+fn run_built(cases: &[Case], options: &Options) -> Result<Vec<Report>> {
+    need_root()?;
     let begun = Moment::now();
     let scratch = Scratch::new("launcher", 1, options.keep.as_deref())?;
     let mut launcher = Launcher::start(&scratch)?;

@@ -8,6 +8,7 @@ use super::compare::Compared;
 use super::file::Case;
 use super::judge::{Fault, Judgement, Row};
 use super::record::{Free, Record};
+use crate::say;
 
 /// One run of a case.
 #[derive(Serialize)]
@@ -122,15 +123,5 @@ pub(crate) fn table(reports: &[Report]) -> String {
     ];
     let mut lines = vec![head.map(str::to_owned)];
     lines.extend(reports.iter().flat_map(Report::rows));
-    let mut widths = [0; 9];
-    for line in &lines {
-        for (width, cell) in widths.iter_mut().zip(line) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let aligned = |line: &[String; 9]| {
-        let cells = line.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    lines.iter().map(aligned).collect::<Vec<_>>().join("\n")
+    say::aligned(&lines)
 }

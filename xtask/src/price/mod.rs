@@ -24,7 +24,7 @@ use crate::clock::Moment;
 use crate::say;
 use crate::setup;
 
-pub(crate) use sample::quantile;
+pub(crate) use sample::{median, quantile};
 
 /// Options of `cargo xtask bench`.
 #[derive(Args)]

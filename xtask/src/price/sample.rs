@@ -9,7 +9,7 @@ pub(crate) fn quantile(values: &[f64], percent: usize) -> f64 {
 }
 
 /// The median.
-pub(super) fn median(values: &[f64]) -> f64 {
+pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 50)
 }
 

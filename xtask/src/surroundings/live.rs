@@ -50,9 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 fn live() -> Result<()> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("the agent loads probes into the kernel\nfix: run as root");
-    }
+    cases::need_root()?;
     cases::build_agent()?;
     let directory = tempfile::tempdir().context("making a directory")?;
     go(directory.path()).with_context(|| logs(directory.path()))
@@ -149,27 +147,23 @@ pub(super) struct Agent(Child);
 
 impl Agent {
     fn start(directory: &Path, listen: &str, pids: &[u32]) -> Result<Self> {
-        let log = File::create(directory.join("agent.log")).context("making the agent's log")?;
-        let mut command = Command::new(target().join("release/inflightd"));
-        command.args(["run", "--json"]).stdout(Stdio::null());
-        Self::spawn(command, directory, listen, pids, log)
+        Self::spawn((&["--json"], Stdio::null()), directory, listen, pids)
     }
 
     /// The same, whose lines people read as they come.
     pub(super) fn shown(directory: &Path, listen: &str, pids: &[u32]) -> Result<Self> {
-        let log = File::create(directory.join("agent.log")).context("making the agent's log")?;
-        let mut command = Command::new(target().join("release/inflightd"));
-        command.args(["run", "--lines", "verdicts"]);
-        Self::spawn(command, directory, listen, pids, log)
+        Self::spawn((&["--lines", "verdicts"], Stdio::inherit()), directory, listen, pids)
     }
 
     fn spawn(
-        mut command: Command,
+        (lines, to): (&[&str], Stdio),
         directory: &Path,
         listen: &str,
         pids: &[u32],
-        log: File,
     ) -> Result<Self> {
+        let log = File::create(directory.join("agent.log")).context("making the agent's log")?;
+        let mut command = Command::new(target().join("release/inflightd"));
+        command.arg("run").args(lines).stdout(to);
         command.args(["--suspect", "1", "--stall", "3", "--listen", listen]);
         command.arg("--state-dir").arg(directory.join("state"));
         command.args(pids.iter().flat_map(|pid| ["--pid".to_owned(), pid.to_string()]));

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::price::median;
 use crate::usage::Usage;
 
 /// What is counted: a name, and how it is told in the table.
@@ -102,17 +103,13 @@ pub(super) fn growth(samples: &[Sample]) -> Option<Vec<Growth>> {
     let kinds = COUNTS.iter().zip(SLACK).enumerate();
     let of = |(index, (what, (share, amount))): (usize, (&&'static str, (f64, f64)))| {
         let held = |samples: &[Sample]| {
-            median(samples.iter().filter_map(|sample| sample.held.get(index).copied()).collect())
+            let of = samples.iter().filter_map(|sample| sample.held.get(index).copied());
+            median(&of.collect::<Vec<_>>())
         };
         let (first, last) = (held(first), held(last));
         Growth { what, first, last, most: first * (1.0 + share) + amount }
     };
     Some(kinds.map(of).collect())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
