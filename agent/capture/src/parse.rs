@@ -1,11 +1,13 @@
 //! Reading inputs. Whatever the bytes are, the answer is an input or an error that names the key.
 
 use inflightd_core::coverage::{Reason, Sight, Source};
-use inflightd_core::fact::{Append, Counts, Handle, Load, Meter, Peer, Room, Seq, Tid, Worker};
+use inflightd_core::fact::{
+    Append, Counts, Handle, Load, Meter, Peer, Phase, Room, Seq, Tid, Worker,
+};
 use inflightd_core::{Cause, Event, Fact, Finding, Nanos};
 
 use crate::Input;
-use crate::write::{LIVES, OUTCOMES, PHASES};
+use crate::write::{LIVES, OUTCOMES};
 
 /// Most peers read of one append: as many as a table keeps.
 const PEERS_MAX: usize = 64;
@@ -162,7 +164,7 @@ fn queue_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
         "ended" => Fact::Ended,
         "append" => Fact::Append(append(keys)?),
         "entry" => Fact::Entry(seq()?, counts(keys)?),
-        "phase" => Fact::Phase(seq()?, keys.word("phase", &PHASES)?),
+        "phase" => Fact::Phase(seq()?, keys.named("phase", Phase::from_name)?),
         "serve" => Fact::Serve(tid()?, seq()?),
         "serve_end" => Fact::ServeEnd(tid()?),
         "post" => Fact::Post(seq()?, keys.number("bytes")?),
@@ -248,7 +250,7 @@ fn append(keys: &Keys<'_>) -> Result<Append, ParseError> {
 
 fn counts(keys: &Keys<'_>) -> Result<Counts, ParseError> {
     Ok(Counts {
-        phase: keys.word("phase", &PHASES)?,
+        phase: keys.named("phase", Phase::from_name)?,
         posts: keys.number("posts")?,
         posted_bytes: keys.number("posted_bytes")?,
         dones: keys.number("dones")?,

@@ -3,22 +3,10 @@
 use std::fmt::Write;
 
 use inflightd_core::coverage::Sight;
-use inflightd_core::fact::{Append, Counts, Life, Load, Meter, Outcome, Peer, Phase};
+use inflightd_core::fact::{Append, Counts, Life, Load, Meter, Outcome, Peer};
 use inflightd_core::{Event, Fact, Nanos};
 
 use crate::Input;
-
-/// The word for a phase.
-pub(crate) const PHASES: [(Phase, &str); 8] = [
-    (Phase::None, "none"),
-    (Phase::Parked, "parked"),
-    (Phase::PeersReady, "peers_ready"),
-    (Phase::Transferring, "transferring"),
-    (Phase::Failed, "failed"),
-    (Phase::Exempt, "exempt"),
-    (Phase::DoneHere, "done_here"),
-    (Phase::Prealloc, "prealloc"),
-];
 
 /// The word for an outcome.
 pub(crate) const OUTCOMES: [(Outcome, &str); 6] = [
@@ -65,7 +53,7 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
             write!(to, "entry seq={} ", seq.0)?;
             write_counts(to, counts)
         }
-        Fact::Phase(seq, phase) => write!(to, "phase seq={} phase={}", seq.0, word(&PHASES, phase)),
+        Fact::Phase(seq, phase) => write!(to, "phase seq={} phase={}", seq.0, phase.name()),
         Fact::Serve(tid, seq) => write!(to, "serve tid={} seq={}", tid.0, seq.0),
         Fact::ServeEnd(tid) => write!(to, "serve_end tid={}", tid.0),
         Fact::Post(seq, bytes) => write!(to, "post seq={} bytes={bytes}", seq.0),
@@ -157,7 +145,7 @@ fn write_counts(to: &mut String, counts: &Counts) -> std::fmt::Result {
         to,
         "phase={} posts={posts} posted_bytes={posted_bytes} dones={dones} \
          done_bytes={done_bytes} failures={failures}",
-        word(&PHASES, phase)
+        phase.name()
     )?;
     option(to, "first_post", first_post.map(|Nanos(at)| at))?;
     option(to, "last_done", last_done.map(|Nanos(at)| at))

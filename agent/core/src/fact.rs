@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::coverage::{Sight, Source};
 use crate::time::Nanos;
-use crate::verdict::{Cause, Finding};
+use crate::verdict::{Cause, Finding, words};
 
 /// A worker, numbered by the agent in the order in which it found them; never reused in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,26 +90,28 @@ pub struct Counts {
     pub last_done: Option<Nanos>,
 }
 
-/// What the engine says about a room's progress.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Nothing said.
-    #[default]
-    None,
-    /// In the queue before its peers have answered; nothing may be sent yet.
-    Parked,
-    /// The peers have answered.
-    PeersReady,
-    /// A transfer is under way.
-    Transferring,
-    /// The engine knows that the room failed and has not removed it yet.
-    Failed,
-    /// Nothing is to be moved for it by this worker: a warm-up, or another rank's work.
-    Exempt,
-    /// All of this rank's bytes are delivered, as the engine says; its other ranks' are not.
-    DoneHere,
-    /// Of a room that is received: it waits for memory, and its sender for its answer.
-    Prealloc,
+words! {
+    /// What the engine says about a room's progress.
+    #[derive(Default)]
+    Phase {
+        /// Nothing said.
+        #[default]
+        None = 0, "none";
+        /// In the queue before its peers have answered; nothing may be sent yet.
+        Parked = 1, "parked";
+        /// The peers have answered.
+        PeersReady = 2, "peers_ready";
+        /// A transfer is under way.
+        Transferring = 3, "transferring";
+        /// The engine knows that the room failed and has not removed it yet.
+        Failed = 4, "failed";
+        /// Nothing is to be moved for it by this worker: a warm-up, or another rank's work.
+        Exempt = 5, "exempt";
+        /// All of this rank's bytes are delivered, as the engine says; its other ranks' are not.
+        DoneHere = 6, "done_here";
+        /// Of a room that is received: it waits for memory, and its sender for its answer.
+        Prealloc = 7, "prealloc";
+    }
 }
 
 /// How a room left the queue.

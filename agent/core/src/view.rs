@@ -121,6 +121,11 @@ impl<'a> WorkerView<'a> {
         book.accounts.values().map(move |account| RoomView::of(book, account))
     }
 
+    /// The room of an open stay.
+    pub fn room_of(&self, seq: Seq) -> Option<Room> {
+        self.book.accounts.get(&seq).map(|account| account.room)
+    }
+
     /// Bytes of a room that have arrived as far as can be told, parts of transfers included: what
     /// a verdict would say. Dearer than all of [`RoomView`].
     pub fn arrived(&self, seq: Seq) -> u64 {

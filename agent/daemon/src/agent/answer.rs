@@ -1,9 +1,7 @@
 //! What the agent answers when it is asked.
 
-use std::collections::BTreeMap;
-
 use inflightd_core::Nanos;
-use inflightd_core::fact::{Phase, Room, Seq, Worker};
+use inflightd_core::fact::Worker;
 use inflightd_core::view::{RoomView as Seen, Standing};
 
 use super::Agent;
@@ -17,9 +15,6 @@ use crate::views::{
 
 /// Most questions answered at one wake-up: each may be a walk over all rooms.
 const ANSWERS_MAX: usize = 4;
-
-/// The rooms of stays.
-type Stays = BTreeMap<(Worker, Seq), Room>;
 
 impl Agent {
     /// Marks that the loop has woken up, which it wanted to do at `wanted`, and answers who waits.
@@ -103,26 +98,19 @@ impl Agent {
             }
         }
         let open = seen.len() as u64;
-        let of_stays: Stays = seen.iter().map(|(of, room)| ((*of, room.seq), room.room)).collect();
         seen.sort_unstable_by_key(|(number, room)| (room.appended_at, *number, room.seq));
         seen.truncate(most);
-        let rooms = seen.iter().map(|(number, room)| {
-            let head = room.standing.and_then(|standing| standing.head);
-            let head = head.and_then(|head| of_stays.get(&(*number, head)));
-            RoomView {
-                behind: head.map(|head| RoomId(head.0)),
-                ..self.room_view(*number, room, now)
-            }
-        });
-        let rooms = rooms.collect();
+        let rooms = seen.iter().map(|(number, room)| self.room_view(*number, room, now)).collect();
         RoomsView { open, rooms }
     }
 
     fn room_view(&self, worker: Worker, room: &Seen<'_>, now: Nanos) -> RoomView {
         let writer = Writer { names: &self.names, clock: self.clock };
         let line = writer.of(worker, room.seq);
+        let view = self.ledger.view(worker);
         let mut bytes = room.bytes;
-        bytes.completed = self.ledger.view(worker).map_or(0, |view| view.arrived(room.seq));
+        bytes.completed = view.as_ref().map_or(0, |view| view.arrived(room.seq));
+        let head = room.standing.and_then(|standing| view?.room_of(standing.head?));
         RoomView {
             seq: room.seq.0,
             room: RoomId(room.room.0),
@@ -131,12 +119,12 @@ impl Agent {
             since: self.clock.wall(room.appended_at).to_string(),
             dwell_s: now.since(room.appended_at).secs_f64(),
             since_progress_s: now.since(room.last_progress).secs_f64(),
-            phase: phase(room.phase),
+            phase: room.phase.name(),
             bytes: bytes.into(),
             posts: room.posts,
             peers: writer.peers(room.peers),
             serving_tid: room.serving.map(|(tid, _)| tid.0),
-            behind: None,
+            behind: head.map(|head| RoomId(head.0)),
             verdict: room.standing.map(|standing| self.standing_view(worker, room, standing)),
         }
     }
@@ -171,19 +159,5 @@ impl Agent {
             workers: self.workers.len() as u64,
             misfits: self.ledger.misfits(),
         }
-    }
-}
-
-/// The word for a phase.
-const fn phase(phase: Phase) -> &'static str {
-    match phase {
-        Phase::None => "none",
-        Phase::Parked => "parked",
-        Phase::PeersReady => "peers_ready",
-        Phase::Transferring => "transferring",
-        Phase::Failed => "failed",
-        Phase::Exempt => "exempt",
-        Phase::DoneHere => "done_here",
-        Phase::Prealloc => "prealloc",
     }
 }
