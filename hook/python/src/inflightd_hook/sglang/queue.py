@@ -6,6 +6,12 @@ EARLY_MOST = 4096
 """Rooms with chunks sent before they entered the queue; the victim is the oldest."""
 
 
+def say(worker, seq, marks):
+    """Makes marks that were kept until the room had a sequence."""
+    for mark, *arguments in marks:
+        getattr(worker, mark)(seq, *arguments)
+
+
 class Stay:
     """One request's stay in the queue."""
 
@@ -100,8 +106,7 @@ class InflightQueue:
 
     def replay(self, room, seq):
         """Marks what was sent for the room before it entered."""
-        for mark, *arguments in self.early.pop(room, ()):
-            getattr(self._worker, mark)(seq, *arguments)
+        say(self._worker, seq, self.early.pop(room, ()))
 
     def keep_early(self, room, marks):
         """Keeps marks for a room that is not in the queue yet."""

@@ -7,6 +7,7 @@ next ``get`` it works for that chunk's room.
 import threading
 
 from inflightd_hook.sglang import engine
+from inflightd_hook.sglang.queue import say
 
 _here = threading.local()
 
@@ -68,8 +69,7 @@ class Shards:
         chunk.seq = seq
         self._worker.serve(seq)
         marks, chunk.marks = chunk.marks, []
-        for mark, *arguments in marks:
-            getattr(self._worker, mark)(seq, *arguments)
+        say(self._worker, seq, marks)
 
     def back(self):
         """This thread is done with what it had."""
