@@ -86,10 +86,13 @@ impl Ledger {
             }
             self.books.insert(event.worker, Book::default());
         }
-        if let Some(book) = self.books.get_mut(&event.worker) {
+        let receives = self.books.get_mut(&event.worker).is_some_and(|book| {
             book.now = book.now.max(event.at);
+            book.receives
+        });
+        if receives {
+            self.note_far(event);
         }
-        self.note_far(event);
         match &event.fact {
             Fact::Append(append) => self.append(event, append),
             Fact::Remove(seq, outcome) => self.remove(event.at, event.worker, *seq, *outcome),

@@ -6,6 +6,19 @@ use inflightd_core::{Cause, Event, Fact, Finding, Ledger, Nanos, Output, Policy,
 
 const WORKER: Worker = Worker(1);
 
+/// The entry of room 7.
+fn append(seq: Seq) -> Append {
+    Append {
+        seq,
+        room: Room(7),
+        expected: 0,
+        peers: vec![Peer(0)],
+        peers_whole: true,
+        late: false,
+        patient: false,
+    }
+}
+
 /// What is said of a room that waits for its bytes for ten minutes, by a worker that sends or one
 /// that receives.
 fn told(receives: bool) -> Vec<Output> {
@@ -20,17 +33,8 @@ fn told(receives: bool) -> Vec<Output> {
     if receives {
         say(&mut ledger, 1, Fact::Receives);
     }
-    let append = Append {
-        seq: Seq(1 << 14),
-        room: Room(7),
-        expected: 0,
-        peers: vec![Peer(0)],
-        peers_whole: true,
-        late: false,
-        patient: false,
-    };
-    let seq = append.seq;
-    say(&mut ledger, 2, Fact::Append(append));
+    let seq = Seq(1 << 14);
+    say(&mut ledger, 2, Fact::Append(append(seq)));
     let counts = Counts { phase: Phase::Prealloc, ..Counts::default() };
     say(&mut ledger, 3, Fact::Entry(seq, counts));
     for at in 3..600 {
@@ -81,16 +85,7 @@ impl Pair {
     }
 
     fn append(&mut self, at: u64, worker: Worker, seq: u64) {
-        let append = Append {
-            seq: Seq(seq << 14),
-            room: Room(7),
-            expected: 0,
-            peers: vec![Peer(0)],
-            peers_whole: true,
-            late: false,
-            patient: false,
-        };
-        self.say(at, worker, Fact::Append(append));
+        self.say(at, worker, Fact::Append(append(Seq(seq << 14))));
     }
 
     /// What is told until `end`, with the second of each verdict.

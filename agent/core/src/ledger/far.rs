@@ -65,7 +65,7 @@ impl Ledger {
     /// Takes note of what a worker that receives says.
     pub(super) fn note_far(&mut self, event: &Event) {
         let worker = event.worker;
-        let Some(book) = self.books.get(&worker).filter(|book| book.receives) else {
+        let Some(book) = self.books.get(&worker) else {
             return;
         };
         let room = |seq: &Seq| book.accounts.get(seq).map(|account| account.room);

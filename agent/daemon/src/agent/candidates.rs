@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use inflightd_core::fact::{Handle, Life, Meter, Peer, Worker};
+use inflightd_core::fact::{Handle, Meter, Peer, Worker};
 use inflightd_core::{Fact, Nanos};
 
 use super::Agent;
 use super::peers::Place;
 use super::whose::Process;
-use crate::meters::{self, Target};
-use crate::proc::Stat;
+use crate::meters::Target;
+use crate::proc::{Stat, lives};
 
 /// Most processes that are tried as the far end of a worker whose peers are not known by name;
 /// the victims are those with the highest ids.
@@ -24,7 +24,7 @@ impl Agent {
         let Some(of) = self.peers.of.get_mut(&number) else {
             return Vec::new();
         };
-        of.whose.bury(|(pid, start)| meters::life(pid, start) != Life::Gone);
+        of.whose.bury(|(pid, start)| lives(pid, start));
         let unknown: Vec<Peer> = of.whose.unknown().collect();
         let named = unknown.iter().filter_map(|peer| self.names.peer_name(*peer));
         let mut pids: BTreeSet<u32> = named

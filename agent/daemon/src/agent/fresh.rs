@@ -9,6 +9,7 @@ use inflightd_core::fact::{Life, Peer, Worker};
 
 use super::Agent;
 use super::peers::Place;
+use super::whose::Process;
 use crate::clock::Clock;
 use crate::meters;
 use crate::names::PeerName;
@@ -96,26 +97,35 @@ impl Agent {
     /// Tells whether a peer's process lives. One that was known before `at` and runs now was there
     /// at `at`: it is told with that time, so that the ledger knows it before what followed.
     fn look_at_peer(&mut self, worker: Worker, peer: Peer, at: Nanos, now: Nanos) {
-        let (life, at) = match self.whereabouts(worker, peer, now) {
+        let place = self.whereabouts(worker, peer, now);
+        let life = self.life_at(worker, peer, place);
+        let was_there = life == Life::Running
+            && matches!(place, Place::Process(pid, start) if self.knew((pid, start), at));
+        self.tell_life(worker, peer, life, if was_there { at } else { now });
+    }
+
+    /// Whether a process was known at `at`.
+    fn knew(&self, process: Process, at: Nanos) -> bool {
+        let mut of_process = self.workers.values().filter(|w| (w.pid, w.start) == process);
+        of_process.any(|watched| watched.tracker.found_at() <= at)
+            || self.neighbours.knew(process, at)
+    }
+
+    /// Whether what is at a peer's place lives; of whom it came after is told first.
+    pub(super) fn life_at(&mut self, worker: Worker, peer: Peer, place: Place) -> Life {
+        match place {
             Place::Process(pid, start) => {
                 self.tell_predecessor(worker, peer, start);
-                let life = meters::life(pid, start);
-                let mut of_process =
-                    self.workers.values().filter(|w| (w.pid, w.start) == (pid, start));
-                let known = of_process.any(|watched| watched.tracker.found_at() <= at)
-                    || self.neighbours.knew((pid, start), at);
-                let was_there = life == Life::Running && known;
-                (life, if was_there { at } else { now })
+                meters::life(pid, start)
             }
-            Place::Gone => (Life::Gone, now),
-            Place::Unseen => (Life::Unseen, now),
-        };
-        self.tell_life(worker, peer, life, at);
+            Place::Gone => Life::Gone,
+            Place::Unseen => Life::Unseen,
+        }
     }
 
     /// Rooms that are older than the process that goes by their peer's name were let in for
     /// another one. Whoever saw it end has told so; a late agent knows by the ages.
-    pub(super) fn tell_predecessor(&mut self, worker: Worker, peer: Peer, start: u64) {
+    fn tell_predecessor(&mut self, worker: Worker, peer: Peer, start: u64) {
         if self.peers.lives.has_seen(worker, peer) {
             return;
         }

@@ -14,7 +14,7 @@ use super::whose::Process;
 use crate::discover::Read;
 use crate::names::{NEIGHBOUR, WorkerName};
 use crate::probe::is_telling;
-use crate::proc::Stat;
+use crate::proc::lives;
 use crate::worker;
 
 /// Most neighbours that are known. The victim is the newcomer.
@@ -133,9 +133,6 @@ impl Agent {
 
     /// The neighbours whose process has gone.
     pub(super) fn gone_neighbours(&self) -> Vec<u32> {
-        let lives = |pid: u32, start| {
-            Stat::of(pid).is_ok_and(|stat| stat.start == start && !stat.is_gone())
-        };
         let gone = self.neighbours.of.iter().filter(|(pid, known)| !lives(**pid, known.start));
         gone.map(|(pid, _)| *pid).collect()
     }

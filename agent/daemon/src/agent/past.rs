@@ -10,7 +10,7 @@ use crate::discover::Read;
 use crate::identity::Identity;
 use crate::journal::Past;
 use crate::names::{About, PeerName, RoomName, WorkerName};
-use crate::proc::Stat;
+use crate::proc::lives;
 use crate::worker::{Removals, Tracker, Watched};
 
 impl Agent {
@@ -68,7 +68,7 @@ impl Agent {
     pub(super) fn bury_strangers(&mut self, now: Nanos) {
         for past in self.teller.strangers() {
             let (pid, start) = (past.identity.pid, past.identity.start);
-            if !Stat::of(pid).is_ok_and(|stat| stat.start == start && !stat.is_gone()) {
+            if !lives(pid, start) {
                 self.bury_stranger(&past, now);
             }
         }

@@ -9,7 +9,7 @@ use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
 use super::Agent;
 use super::candidates::candidate;
 use super::whose::Whose;
-use crate::meters::{self, Lives, Sockets, Target, Wanted};
+use crate::meters::{Lives, Sockets, Target, Wanted};
 use crate::names::PeerName;
 use crate::worker::Watched;
 
@@ -267,14 +267,8 @@ impl Agent {
         let needed = self.needed(number);
         let (mut seen, mut unseen) = (0_usize, 0_usize);
         for peer in needed {
-            let life = match self.whereabouts(number, peer, now) {
-                Place::Process(pid, start) => {
-                    self.tell_predecessor(number, peer, start);
-                    meters::life(pid, start)
-                }
-                Place::Gone => Life::Gone,
-                Place::Unseen => Life::Unseen,
-            };
+            let place = self.whereabouts(number, peer, now);
+            let life = self.life_at(number, peer, place);
             if life == Life::Unseen {
                 unseen += 1;
             } else {

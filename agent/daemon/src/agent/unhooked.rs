@@ -11,7 +11,7 @@ use crate::discover::Read;
 use crate::hits::Seen;
 use crate::names::About;
 use crate::probe::is_telling;
-use crate::proc::{self, Maps, Stat};
+use crate::proc::{self, Maps, lives};
 use crate::worker::Removals;
 
 /// Most processes without a table that are watched. The victim is the newcomer.
@@ -55,9 +55,6 @@ impl Agent {
 
     /// Forgets those that have ended.
     pub(super) fn bury_unhooked(&mut self, now: Nanos) {
-        let lives = |pid: u32, start| {
-            Stat::of(pid).is_ok_and(|stat| stat.start == start && !stat.is_gone())
-        };
         let gone: Vec<u32> = self
             .strangers
             .iter()

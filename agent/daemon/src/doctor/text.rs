@@ -102,7 +102,7 @@ fn summary(report: &Report, page: &mut Page) {
     );
     page.line(&counts, 0);
     if report.hidden > 0 {
-        let hidden = counted(report.hidden as u64, "process").replace("processs", "processes");
+        let hidden = counted(report.hidden as u64, "process");
         page.line(
             &format!("! {hidden} may not be looked into, any may be a worker: run as root"),
             2,

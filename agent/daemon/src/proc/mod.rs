@@ -59,6 +59,11 @@ impl Stat {
     }
 }
 
+/// Whether the process that was found with this start time is still there.
+pub fn lives(pid: u32, start: u64) -> bool {
+    Stat::of(pid).is_ok_and(|stat| stat.start == start && !stat.is_gone())
+}
+
 /// The ids of a process or thread in its pid namespaces, outermost first.
 pub fn ns_ids(path: &str) -> io::Result<Vec<u32>> {
     let text = small(path)?;

@@ -77,7 +77,12 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
 
 /// `1 room`, `2 rooms`.
 pub(crate) fn counted(count: u64, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+    let ending = match count {
+        1 => "",
+        _ if what.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {what}{ending}")
 }
 
 /// Seconds for people.

@@ -17,7 +17,7 @@ pub use removals::Removals;
 pub use tracker::{Open, Out, Tally, Tracker};
 
 use crate::names::About;
-use crate::proc::{self, Stat, TableMap};
+use crate::proc::{self, Stat, TableMap, lives};
 use crate::table::{Mapped, OpenError};
 
 /// So long after a table was found full its word is doubted.
@@ -96,7 +96,7 @@ impl Watched {
 
     /// Whether the process is still the one that was found.
     pub fn is_alive(&self) -> bool {
-        Stat::of(self.pid).is_ok_and(|stat| stat.start == self.start && !stat.is_gone())
+        lives(self.pid, self.start)
     }
 
     /// Looks whether the process is stopped: since when, where that has lasted for two seconds.
