@@ -19,6 +19,7 @@ import time
 sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent / "pair"))
 
 import client  # noqa: E402
+import zmq  # noqa: E402
 from lines import commands, die_with_runner, say, serve  # noqa: E402
 from server import Server  # noqa: E402
 
@@ -33,6 +34,8 @@ class Pair:
         self.model = model
         self.zygote = zygote
         self.servers = {}
+        self.hears = {}
+        """Where each hears from its peers, as ZeroMQ writes it."""
         self.triggers = []
         self.told = threading.Lock()
 
@@ -112,6 +115,13 @@ class Pair:
             self.triggers.append((room, state, server, name, whole))
         say("waiting", room=room)
 
+    def foreign(self, server):
+        """A message that is none of SGLang's comes to where a server hears from its peers."""
+        with zmq.Context() as context, context.socket(zmq.PUSH) as stranger:
+            stranger.connect(self.hears[server])
+            stranger.send_multipart([b"GET / HTTP/1.1"])
+        say("sent", server=server)
+
     def kill(self, server):
         """End a server; `ended` follows."""
         self.servers[server].kill()
@@ -131,6 +141,8 @@ class Pair:
 
     def seen(self, event):
         """Hand on what a watch has seen, and hit where that was waited for."""
+        if event["event"] == "engine":
+            self.hears[event["server"]] = event["hears"]
         say(event.pop("event"), **event)
         if event.get("server") != "prefill" or "state" not in event:
             return
@@ -221,6 +233,7 @@ def main():
     in_background(listen_to_watches, pair, events)
     in_background(listen_to_zygote, pair, channel)
     names = ["start", "request", "abort", "ask", "signal", "when", "kill", "end", "probe"]
+    names.append("foreign")
     handlers = {name: getattr(pair, name) for name in names}
     for command in commands():
         serve(handlers, command)

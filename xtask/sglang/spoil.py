@@ -1,10 +1,15 @@
-"""A thread of the engine that dies of an exception, as one with a fault of its own does."""
+"""What goes wrong inside an engine: a thread that dies of an exception, as one with a fault of its
+own does, and messages that are lost on their way."""
 
 
 def install(order):
     """`order` names what dies, and when; none for a server that is whole."""
-    if order:
+    if not order:
+        return
+    if order.get("transfer_thread") is not None:
         transfer_thread(order["transfer_thread"])
+    if order.get("lost_aborts"):
+        lost_aborts()
 
 
 def transfer_thread(room):
@@ -21,3 +26,32 @@ def transfer_thread(room):
         return chunk
 
     FastQueue.get = get
+
+
+def lost_aborts():
+    """What a decode says to a prefill when it gives a room up is lost: SGLang sends it once, and
+    asks nobody whether it came."""
+    from sglang.srt.disaggregation.common import conn
+
+    connect = conn.CommonKVReceiver._connect_to_bootstrap_server.__func__
+
+    def lossy(cls, info):
+        sock, lock = connect(cls, info)
+        return _Lossy(sock, conn.ABORT_TAG), lock
+
+    conn.CommonKVReceiver._connect_to_bootstrap_server = classmethod(lossy)
+
+
+class _Lossy:
+    """A socket that loses messages whose first part is `tag`."""
+
+    def __init__(self, sock, tag):
+        self._sock = sock
+        self._tag = tag
+
+    def send_multipart(self, parts, *args, **named):
+        if parts[0] != self._tag:
+            self._sock.send_multipart(parts, *args, **named)
+
+    def __getattr__(self, name):
+        return getattr(self._sock, name)

@@ -23,6 +23,7 @@ def install(server, events):
     def built(self, *args, **named):
         build(self, *args, **named)
         watch = Watch(server, events, self)
+        watch.count_polls()
         threading.Thread(target=watch.run, daemon=True, name="e2e-watch").start()
 
     Scheduler.__init__ = built
@@ -38,7 +39,10 @@ class Watch:
         self.manager = manager_of(scheduler)
         self.rooms = {}
         self.free = None
-        self.say("engine", pid=os.getpid())
+        self.polls, self.said_at = 0, 0.0
+        # Where it hears from its peers.
+        hears = f"tcp://{self.manager.local_ip}:{self.manager.rank_port}"
+        self.say("engine", pid=os.getpid(), hears=hears)
 
     def say(self, event, **fields):
         line = {"event": event, "at": time.monotonic_ns(), "server": self.server, **fields}
@@ -55,7 +59,23 @@ class Watch:
                 return
             time.sleep(PERIOD)
 
+    def count_polls(self):
+        """Counts the polls of the inflight queue: one in each iteration of an idle prefill. It is
+        under the hook, so that a run without the hook has it too."""
+        poll = getattr(self.scheduler, "process_disagg_prefill_inflight_queue", None)
+        if poll is None or not hasattr(self.scheduler, "disagg_prefill_inflight_queue"):
+            return
+
+        def counted(*args, **named):
+            self.polls += 1
+            return poll(*args, **named)
+
+        self.scheduler.process_disagg_prefill_inflight_queue = counted
+
     def look(self):
+        if time.monotonic() >= self.said_at + 1.0:
+            self.said_at = time.monotonic()
+            self.say("polls", polls=self.polls)
         free = self.read_free()
         if free != self.free:
             self.free = free

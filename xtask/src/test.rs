@@ -5,6 +5,7 @@ use clap::Args;
 
 use crate::cases;
 use crate::clock::Moment;
+use crate::e2e;
 use crate::say;
 use crate::setup::{self, python};
 use crate::shell::Step;
@@ -45,13 +46,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut sum = Tally::default();
     let mut bad = Vec::new();
     let cases = |_: Step<'_>| fault_cases(options.all);
-    let stages: [Stage<'_>; 6] = [
+    let stages: [Stage<'_>; 7] = [
         ("workspace", &workspace),
         ("libinflight", &marker),
         ("models of the table", &models),
         ("python", &hook),
         ("surroundings", &|_| Ok(surroundings::still())),
         ("cases", &cases),
+        ("a real SGLang", &|_| engine()),
     ];
     for (what, stage) in stages {
         say::line(format_args!("\n{what}"));
@@ -110,6 +112,14 @@ fn counted(step: Step<'_>, command: &mut std::process::Command) -> Result<Tally>
         tally.failed = 1;
     }
     Ok(tally)
+}
+
+/// SGLang from its wheel, healthy and with a frozen decode, beside the agent that the cases before
+/// have built.
+fn engine() -> Result<Tally> {
+    cases::build_agent()?;
+    let (right, of) = e2e::run_short()?;
+    Ok(Tally { passed: right as u64, failed: (of - right) as u64, skipped: 0 })
 }
 
 fn fault_cases(all: bool) -> Result<Tally> {

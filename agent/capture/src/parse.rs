@@ -160,6 +160,7 @@ fn queue_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
         "found" => Fact::Found,
         "unhooked" => Fact::Unhooked,
         "receives" => Fact::Receives,
+        "listener_ended" => Fact::ListenerEnded,
         "load" => Fact::Load(load(keys)?),
         "ended" => Fact::Ended,
         "append" => Fact::Append(append(keys)?),

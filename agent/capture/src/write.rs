@@ -46,6 +46,7 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
         Fact::Found => write!(to, "found"),
         Fact::Unhooked => write!(to, "unhooked"),
         Fact::Receives => write!(to, "receives"),
+        Fact::ListenerEnded => write!(to, "listener_ended"),
         Fact::Load(load) => write_load(to, load),
         Fact::Ended => write!(to, "ended"),
         Fact::Append(append) => write_append(to, append),

@@ -105,6 +105,7 @@ fn fact() -> impl Strategy<Value = Fact> {
         xfer_post(),
         Just(Fact::Unhooked),
         Just(Fact::Receives),
+        Just(Fact::ListenerEnded),
         any::<[u64; 5]>().prop_map(|[running, bootstrap, inflight, prealloc, transfer]| {
             Fact::Load(Load { running, bootstrap, inflight, prealloc, transfer })
         }),

@@ -131,6 +131,8 @@ pub(crate) struct Account {
     pub(crate) standing: Option<Standing>,
     pub(crate) stalled: bool,
     pub(crate) due: Nanos,
+    /// When it left the queue under a thread that stays with it.
+    pub(crate) left_at: Option<Nanos>,
 }
 
 impl Account {
@@ -170,6 +172,7 @@ impl Account {
             standing: None,
             stalled: false,
             due: Nanos::MAX,
+            left_at: None,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
 use core::cell::Cell;
 
 use crate::account::Account;
@@ -74,6 +75,8 @@ pub(crate) struct Book {
     pub(crate) unhooked: bool,
     /// Its rooms are those that it receives: none is judged.
     pub(crate) receives: bool,
+    /// When a thread that hears from its peers was first seen to have ended.
+    pub(crate) listener_ended: Option<Nanos>,
     /// The worker has marked a post: rooms without one were not posted.
     marks_posts: bool,
     /// The worker has said which room a thread works for: the library's posts find their rooms.
@@ -89,6 +92,8 @@ pub(crate) struct Book {
     orphans: BTreeSet<Seq>,
     /// When somebody's service last ended.
     freed: Freed,
+    /// Rooms that have left the queue and whose thread has put them down: to be forgotten.
+    put_down: Vec<Seq>,
     /// Threads that have worked for rooms and ended.
     dead: BTreeMap<Tid, Nanos>,
     transfers: BTreeMap<Handle, Transfer>,
@@ -151,6 +156,11 @@ impl Book {
     /// An open room.
     pub(crate) fn account(&self, seq: Seq) -> Option<&Account> {
         self.accounts.get(&seq).map(AsRef::as_ref)
+    }
+
+    /// Rooms in the queue.
+    pub(crate) fn open_rooms(&self) -> usize {
+        self.accounts.len() - self.left().count()
     }
 
     /// The room that has to go when one more comes in.
@@ -272,7 +282,7 @@ impl Book {
     /// How much is kept.
     pub(crate) fn kept(&self) -> Kept {
         Kept {
-            rooms: self.accounts.len(),
+            rooms: self.open_rooms(),
             transfers: self.transfers.len(),
             flushes: self.flushes.len(),
             threads: self.threads.len(),

@@ -1,6 +1,6 @@
 //! What a verdict rests on: facts by ids that are never reused, with their numbers.
 
-use crate::fact::{Peer, Tid};
+use crate::fact::{Handle, Peer, Tid};
 use crate::time::Nanos;
 use crate::verdict::words;
 
@@ -41,7 +41,7 @@ words! {
         TransferFailed = 16, "transfer_failed";
         /// Every posted transfer has completed, `amount` bytes, the last at `at`.
         AllComplete = 17, "all_complete";
-        /// `amount` posted transfers are still open.
+        /// `amount` posted transfers are still open, the oldest, `handle`, since `at`.
         TransfersOpen = 18, "transfers_open";
         /// The scheduler polled its queue at `at`.
         BeatFresh = 19, "beat_fresh";
@@ -69,7 +69,7 @@ words! {
         HeadMoves = 29, "head_moves";
         /// What holds the room up does not move either: payload of it last at `at`.
         HeadStill = 30, "head_still";
-        /// Thread `tid` is since `at` with a room that has left the queue; this one waits for it.
+        /// The room has left the queue, and thread `tid`, which has it since `at`, stays with it.
         ThreadHeld = 31, "thread_held";
         /// A process of the peer's name ended at `at`, before the post; another goes by it now and
         /// has taken nothing.
@@ -86,6 +86,8 @@ words! {
         FarGaveUp = 36, "far_gave_up";
         /// The engine that is to receive it, on this node, has it and waits for memory.
         FarWaitsForMemory = 37, "far_waits_for_memory";
+        /// A thread by which the engine hears from its peers has ended, seen at `at`.
+        ListenerGone = 38, "listener_gone";
     }
 }
 
@@ -106,12 +108,23 @@ pub struct Evidence {
     pub peer: Option<Peer>,
     /// The thread that it is about.
     pub tid: Option<Tid>,
+    /// The transfer that it is about.
+    pub handle: Option<Handle>,
 }
 
 impl Evidence {
     /// Evidence without any number.
     pub const fn of(id: EvidenceId) -> Self {
-        Self { id, at: None, since: None, amount: None, code: None, peer: None, tid: None }
+        Self {
+            id,
+            at: None,
+            since: None,
+            amount: None,
+            code: None,
+            peer: None,
+            tid: None,
+            handle: None,
+        }
     }
 
     /// With the moment that it speaks of.
@@ -153,6 +166,13 @@ impl Evidence {
     #[must_use]
     pub const fn tid(mut self, tid: Tid) -> Self {
         self.tid = Some(tid);
+        self
+    }
+
+    /// About a transfer.
+    #[must_use]
+    pub const fn handle(mut self, handle: Handle) -> Self {
+        self.handle = Some(handle);
         self
     }
 }

@@ -207,6 +207,9 @@ pub enum Fact {
     /// The worker's rooms are those that it receives, and what holds them up is their senders': no
     /// room of its own is judged. Said once, right after it was found.
     Receives,
+    /// A thread by which the worker's engine hears from its peers has ended: an answer of theirs may
+    /// never be heard.
+    ListenerEnded,
     /// The worker's process ended: all its rooms end with it.
     Ended,
 

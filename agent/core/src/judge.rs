@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 pub use crate::account::Failure;
 use crate::coverage::Coverage;
 use crate::evidence::{Evidence, EvidenceId as Id};
-use crate::fact::{Life, Meter, Peer, Phase, Seq, Tid};
+use crate::fact::{Handle, Life, Meter, Peer, Phase, Seq, Tid};
 use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::verdict::{Bytes, Cause, Finding};
@@ -141,9 +141,14 @@ pub struct Case<'a> {
     pub peers_whole: bool,
     /// Other rooms that came first, of a room that was neither served nor posted.
     pub ahead: Option<Ahead>,
-    /// The thread that holds it up is with a room that has left the queue, since when; no room
-    /// before it is held up by that.
+    /// When a thread was seen to have ended by which the engine hears from its peers.
+    pub listener_ended: Option<Nanos>,
+    /// The room has left the queue and this thread stays with it, since when.
     pub held_by: Option<(Tid, Nanos)>,
+    /// Of such a room: whether another waits for that thread.
+    pub blocks: bool,
+    /// Its transfer that is open longest, and since when.
+    pub oldest_open: Option<(Handle, Nanos)>,
     /// The scheduler's last poll of its queue; zero when it never said so.
     pub beat: Nanos,
     /// Whether a post of this room would have been seen: the worker is known to mark its posts, or
@@ -191,6 +196,9 @@ pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
         return Judgement::Quiet(over.max(now.plus(LOOK_AGAIN)));
     }
     let stall_at = case.stall_at(policy, now);
+    if case.held_by.is_some() {
+        return held(case, policy, now, stall_at);
+    }
     let look_again = Judgement::Quiet(now.plus(LOOK_AGAIN));
     // Of a room whose posts do not show, all bytes may have arrived before its peer ended.
     let done = case.is_complete() || case.posts_do_not_show();
@@ -212,6 +220,19 @@ pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
     }
     if case.is_being_set_up(policy, now) || case.waits_for_busy_scheduler(policy, now) {
         return look_again;
+    }
+    found(case, policy, now)
+}
+
+/// Of a room that has left the queue nothing is due but that its thread puts it down. Where nothing
+/// of it is under way, that matters to those who wait for the thread only.
+fn held(case: &Case<'_>, policy: &Policy, now: Nanos, stall_at: Nanos) -> Judgement {
+    if now < stall_at {
+        return Judgement::Quiet(stall_at);
+    }
+    let idle = case.posts > 0 && case.open_transfers == 0 && !case.blocks;
+    if idle || case.is_being_set_up(policy, now) {
+        return Judgement::Quiet(now.plus(LOOK_AT_TOLD));
     }
     found(case, policy, now)
 }
@@ -256,8 +277,6 @@ fn found(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
     }
     let mut evidence = cause::bytes_evidence(case);
     evidence.extend(known.evidence);
-    let held = case.held_by.map(|(tid, at)| Evidence::of(Id::ThreadHeld).at(at).tid(tid));
-    evidence.extend(held);
     let late = case.late_at.map(|at| Evidence::of(Id::LateStart).at(at));
     evidence.extend(late);
     let lost = cause::lost(case);

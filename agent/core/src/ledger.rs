@@ -126,6 +126,10 @@ impl Ledger {
         for seq in self.apply(event.at, event.worker, &event.fact) {
             self.hurry(event.worker, seq, event.at);
         }
+        let put_down = self.books.get_mut(&event.worker).map(Book::take_put_down);
+        for seq in put_down.unwrap_or_default() {
+            self.forget_left(event.at, event.worker, seq);
+        }
         let ended = self.books.get_mut(&event.worker).map(Book::ended_stays).unwrap_or_default();
         for (seq, outcome) in ended {
             self.remove(event.at, event.worker, seq, outcome);
@@ -152,6 +156,7 @@ impl Ledger {
             Fact::Read => book.read_at = at,
             Fact::Unhooked => book.unhooked = true,
             Fact::Receives => book.receives = true,
+            Fact::ListenerEnded => book.listener_ended = book.listener_ended.or(Some(at)),
             Fact::Phase(seq, phase) => book.phase(at, seq, phase),
             Fact::Serve(tid, seq) => book.serve(at, tid, seq),
             Fact::ServeEnd(tid) => book.serve_end(at, tid),
@@ -265,8 +270,10 @@ impl Ledger {
 
     /// The worker is gone: so are its rooms, and nobody will ask for its book again.
     fn ended(&mut self, at: Nanos, worker: Worker) {
-        let rooms =
-            self.books.get(&worker).map(|book| book.accounts.keys().copied().collect::<Vec<_>>());
+        let rooms = self.books.get_mut(&worker).map(|book| {
+            book.free_all();
+            book.accounts.keys().copied().collect::<Vec<_>>()
+        });
         for seq in rooms.unwrap_or_default() {
             self.remove(at, worker, seq, Outcome::Unknown);
         }
@@ -299,9 +306,14 @@ impl Ledger {
         self.books.values().fold(Kept::default(), |sum, book| sum.with(book.kept()))
     }
 
+    /// Whether a stay is still spoken of: it is open, or its thread stays with it.
+    pub fn knows(&self, worker: Worker, seq: Seq) -> bool {
+        self.books.get(&worker).is_some_and(|book| book.accounts.contains_key(&seq))
+    }
+
     /// Open rooms of all workers.
     pub fn open_rooms(&self) -> usize {
-        self.books.values().map(|book| book.accounts.len()).sum()
+        self.books.values().map(Book::open_rooms).sum()
     }
 
     /// Whether the meters of this worker, last read at `read_at`, should be read now for a transfer

@@ -80,7 +80,7 @@ words! {
         Misconfig = 13, "misconfig";
         /// The evidence allows no cause.
         Unknown = 14, "unknown";
-        /// The thread that should take it is stuck with a room that has left the queue.
+        /// The room was given up, and the thread that sent it stays with it: its shard stands still.
         WorkerThreadCaptive = 15, "worker_thread_captive";
     }
 }

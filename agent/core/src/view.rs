@@ -66,6 +66,8 @@ pub struct RoomView<'a> {
     pub serving: Option<(Tid, Nanos)>,
     /// The verdict that stands.
     pub standing: Option<Standing>,
+    /// It has left the queue, and its thread stays with it.
+    pub left: bool,
 }
 
 impl<'a> RoomView<'a> {
@@ -83,6 +85,7 @@ impl<'a> RoomView<'a> {
             peers: &account.peers,
             serving: account.serving,
             standing: account.standing.map(Standing::of),
+            left: account.left_at.is_some(),
         }
     }
 }
@@ -115,10 +118,17 @@ impl<'a> WorkerView<'a> {
         &self.book.coverage
     }
 
-    /// Its open rooms by append sequence. A walk over all of them.
+    /// Its rooms by append sequence, those among them that have left the queue under their thread.
+    /// A walk over all of them.
     pub fn rooms(&self) -> impl Iterator<Item = RoomView<'a>> + use<'a> {
         let book = self.book;
         book.accounts.values().map(move |account| RoomView::of(book, account))
+    }
+
+    /// Peers of rooms that have left the queue under their thread.
+    pub fn peers_of_left(&self) -> impl Iterator<Item = Peer> + use<'a> {
+        let book = self.book;
+        book.left().flat_map(|account| account.peers.iter().copied())
     }
 
     /// The room of an open stay.

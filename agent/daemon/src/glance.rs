@@ -67,7 +67,8 @@ pub struct Glance {
     pub suspects: u64,
     /// Of them, past the deadline and not to be judged.
     pub blind: u64,
-    /// Of them, in an alert that stands: by what and why.
+    /// In an alert that stands: by what and why. A room that has left the queue is among them while
+    /// its thread stays with it.
     pub stalled: BTreeMap<(Finding, Cause), u64>,
     /// Time in the queue of the oldest.
     pub oldest_dwell: Nanos,
@@ -175,6 +176,7 @@ impl Stuck {
                 }
             }
             Some(standing) if standing.cause == Cause::QueuedBehind => self.behind += 1,
+            _ if room.left => {}
             _ => self.free |= now.since(room.appended_at) >= policy.stall,
         }
     }
@@ -197,15 +199,17 @@ fn survey(view: &WorkerView<'_>, policy: &Policy, now: Nanos) -> (Glance, Stuck)
     };
     let mut stuck = Stuck::default();
     for room in view.rooms() {
-        glance.open += 1;
+        glance.open += u64::from(!room.left);
         if !room.judged {
             // It may well stay for minutes.
             continue;
         }
         let still = now.since(room.last_progress);
-        glance.suspects += u64::from(still >= policy.suspect);
-        glance.oldest_dwell = glance.oldest_dwell.max(now.since(room.appended_at));
-        glance.oldest_still = glance.oldest_still.max(still);
+        if !room.left {
+            glance.suspects += u64::from(still >= policy.suspect);
+            glance.oldest_dwell = glance.oldest_dwell.max(now.since(room.appended_at));
+            glance.oldest_still = glance.oldest_still.max(still);
+        }
         if let Some(standing) = room.standing {
             glance.blind += u64::from(standing.finding == Finding::Blind);
             if standing.is_alert() {

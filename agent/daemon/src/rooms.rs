@@ -86,9 +86,13 @@ fn table(body: &[u8]) -> Result<String, RunError> {
 fn render(answer: &Rooms) -> String {
     let alerts = answer.rooms.iter().filter(|room| is_alert(room)).count();
     let mut text = match (answer.open, answer.rooms.len() as u64) {
-        (0, _) => return "no open rooms\n".to_owned(),
+        (0, 0) => return "no open rooms\n".to_owned(),
         (open, shown) if shown < open => format!(
             "{open} open rooms; the oldest {shown}, {alerts} of them in an alert (--limit shows more)\n"
+        ),
+        (open, shown) if shown > open => format!(
+            "{open} open rooms and {} left whose thread stays with it, {alerts} in an alert\n",
+            shown - open
         ),
         (open, _) => format!("{open} open rooms, {alerts} of them in an alert\n"),
     };
@@ -201,6 +205,12 @@ mod tests {
     #[test]
     fn nothing_open_is_said() {
         assert_eq!(table(br#"{"open":0,"rooms":[]}"#).unwrap(), "no open rooms\n");
+        let left = ANSWER.replace(r#""open":3"#, r#""open":1"#);
+        let text = table(left.as_bytes()).unwrap();
+        assert!(
+            text.starts_with("1 open rooms and 1 left whose thread stays with it, 1 in"),
+            "{text}"
+        );
         assert!(table(b"<html>").is_err());
     }
 

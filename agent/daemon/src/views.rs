@@ -99,6 +99,8 @@ pub struct RoomView {
     /// Seconds since a payload byte last moved, or since it entered the queue.
     pub since_progress_s: f64,
     /// What the engine says: `none`, `parked`, `peers_ready`, `transferring` or `failed`.
+    /// `left` where it has left the queue and its thread stays with it: such a room is listed while
+    /// a verdict stands on it.
     pub phase: &'static str,
     /// Bytes of the room.
     pub bytes: BytesField,

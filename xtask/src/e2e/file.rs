@@ -57,8 +57,8 @@ pub(super) struct Pair {
     pub(super) apart: bool,
     /// Bandwidth to the sick decode in Mbit/s, of servers that live apart; 0 for all there is.
     pub(super) mbit: u32,
-    /// What dies inside the prefill, and when.
-    pub(super) spoil: Option<Spoil>,
+    /// What goes wrong inside an engine, and when.
+    pub(super) spoil: Spoil,
     /// Environment for all of them.
     pub(super) env: BTreeMap<String, String>,
 }
@@ -71,18 +71,20 @@ impl Default for Pair {
             flags: BTreeMap::new(),
             apart: false,
             mbit: 0,
-            spoil: None,
+            spoil: Spoil::default(),
             env: BTreeMap::new(),
         }
     }
 }
 
-/// A thread of the prefill that dies of an exception.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// What goes wrong inside an engine.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub(super) struct Spoil {
-    /// The room whose chunk ends the transfer thread that takes it.
-    pub(super) transfer_thread: String,
+    /// The room whose chunk ends the transfer thread of the prefill that takes it.
+    pub(super) transfer_thread: Option<String>,
+    /// A decode whose word that it gives a room up is lost on its way.
+    pub(super) lost_aborts: Option<Who>,
 }
 
 /// What is right about one room.
@@ -97,13 +99,16 @@ pub(super) struct Right {
     /// `finding / cause` that must be told without alarm, any of these.
     #[serde(default)]
     pub(super) info: Vec<String>,
+    /// How often the room must enter the queue, where that is more than once.
+    pub(super) appends: Option<usize>,
     /// Whether the alert must be taken back.
     #[serde(default)]
     pub(super) clears: bool,
-    /// Whether the alert must stand after the room has left the queue, for what holds the thread
-    /// up is still there.
+    /// `finding / cause` of the alert, any of these, that must take the first one's place and stand until the
+    /// decode is let run again: the room has left the queue, and what holds its thread up is still
+    /// there.
     #[serde(default)]
-    pub(super) stands: bool,
+    pub(super) then: Vec<String>,
     /// At most so many seconds from the injection to what must be told.
     #[serde(default = "soon")]
     pub(super) within_s: f64,
@@ -118,6 +123,11 @@ const fn soon() -> f64 {
 }
 
 impl Right {
+    /// Whether an alert may say this.
+    pub(super) fn allows(&self, says: &str) -> bool {
+        self.expected().iter().chain(&self.then).any(|right| right == says)
+    }
+
     /// What must be told, with alarm or without.
     pub(super) fn expected(&self) -> &[String] {
         if self.alert.is_empty() { &self.info } else { &self.alert }

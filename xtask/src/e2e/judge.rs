@@ -22,10 +22,12 @@ pub(super) enum Fault {
     Late { room: String, after_s: f64, within_s: f64 },
     #[error("{room}: the alert is not taken back")]
     NotCleared { room: String },
-    #[error("{room}: the alert is taken back by {why} while its cause still stands")]
+    #[error("{room}: the alert is taken back ({why}) while its cause still stands")]
     TakenBack { room: String, why: String },
     #[error("{room}: the client got {given} of the {side}, right is {right:?}")]
     Client { room: String, side: String, given: i64, right: Vec<i64> },
+    #[error("{room}: {given} appends, {right} are right")]
+    Appends { room: String, given: usize, right: usize },
     #[error("{given} incidents, {right} are right")]
     Incidents { given: usize, right: usize },
     #[error("an alert about a room that nobody requested: {given}")]
@@ -115,13 +117,19 @@ fn told(
     record: &Record,
     faults: &mut Vec<Fault>,
 ) {
-    let is_right = |seen: &Seen| right.is_some_and(|it| it.expected().contains(&seen.line.says()));
+    let is_right = |seen: &Seen| right.is_some_and(|it| it.allows(&seen.line.says()));
     for seen in record.about(number).filter(|seen| seen.line.is_alert() && !is_right(seen)) {
         faults.push(Fault::Wrong { room: name.to_owned(), given: seen.line.says() });
     }
+    if let Some(right) = right.and_then(|right| right.appends) {
+        let given = record.about(number).filter(|seen| seen.line.kind == "append").count();
+        if given != right {
+            faults.push(Fault::Appends { room: name.to_owned(), given, right });
+        }
+    }
     let Some(right) = right.filter(|right| !right.expected().is_empty()) else { return };
     let mut verdicts = record.about(number).filter(|seen| seen.line.kind == "verdict");
-    let Some(first) = verdicts.find(|seen| is_right(seen)) else {
+    let Some(first) = verdicts.find(|seen| right.expected().contains(&seen.line.says())) else {
         let expected = right.expected().join(" or ");
         faults.push(Fault::Missing { room: name.to_owned(), expected });
         return;
@@ -130,14 +138,26 @@ fn told(
     if after_s > right.within_s {
         faults.push(Fault::Late { room: name.to_owned(), after_s, within_s: right.within_s });
     }
-    let until = record.released.unwrap_or(Moment(u64::MAX));
-    let clear = |seen: &&Seen| seen.line.kind == "clear" && seen.at < until;
-    if let Some(clear) = record.about(number).find(clear).filter(|_| right.stands) {
-        let why = clear.line.why.clone().unwrap_or_else(|| "no reason".to_owned());
-        faults.push(Fault::TakenBack { room: name.to_owned(), why });
+    if !right.then.is_empty() {
+        stands(name, number, &right.then, record, faults);
     }
     if right.clears && !record.about(number).any(|seen| seen.line.kind == "clear") {
         faults.push(Fault::NotCleared { room: name.to_owned() });
+    }
+}
+
+/// The alert has given way to another, which stands until the decode is let run again.
+fn stands(name: &str, number: u64, then: &[String], record: &Record, faults: &mut Vec<Fault>) {
+    let until = record.released.unwrap_or(Moment(u64::MAX));
+    let before = record.about(number).filter(|seen| seen.at < until);
+    let told: Vec<&Seen> =
+        before.filter(|s| ["verdict", "clear"].contains(&&*s.line.kind)).collect();
+    if !told.iter().any(|seen| seen.line.kind == "verdict" && then.contains(&seen.line.says())) {
+        faults.push(Fault::Missing { room: name.to_owned(), expected: then.join(" or ") });
+    }
+    if let Some(clear) = told.last().filter(|seen| seen.line.kind == "clear") {
+        let why = clear.line.why.clone().unwrap_or_else(|| "no reason".to_owned());
+        faults.push(Fault::TakenBack { room: name.to_owned(), why });
     }
 }
 

@@ -95,18 +95,38 @@ fn an_alert_that_must_be_taken_back_and_is_not_is_named() {
 
 #[test]
 fn an_alert_that_must_stand_is_not_taken_back_before_its_cause() {
-    let cleared_at = |at_s: u64| {
+    let cleared_at = |at_s: u64, captive: bool| {
         faults(|case, record| {
-            case.right[0].stands = true;
+            case.right[0].then = vec!["never_started / worker_thread_captive".to_owned()];
             record.released = Some(Moment(10_000_000_000));
-            let mut clear = verdict(9, at_s, "never_started", "peer_frozen");
-            clear.line.kind = "clear".to_owned();
-            record.lines.push(clear);
+            let clear = |at_s, cause| {
+                let mut clear = verdict(9, at_s, "never_started", cause);
+                clear.line.kind = "clear".to_owned();
+                clear
+            };
+            record.lines.push(clear(7, "peer_frozen"));
+            if captive {
+                record.lines.push(verdict(9, 7, "never_started", "worker_thread_captive"));
+            }
+            record.lines.push(clear(at_s, "worker_thread_captive"));
         })
     };
-    let early = cleared_at(8);
+    let early = cleared_at(8, true);
     assert!(matches!(early.as_slice(), [Fault::TakenBack { .. }]), "{early:?}");
-    assert_eq!(cleared_at(11), []);
+    let missing = cleared_at(11, false);
+    assert!(matches!(missing.as_slice(), [Fault::Missing { .. }, _]), "{missing:?}");
+    assert_eq!(cleared_at(11, true), []);
+}
+
+#[test]
+fn a_room_that_enters_less_often_than_it_must_is_named() {
+    let once = faults(|case, record| {
+        case.right[0].appends = Some(2);
+        let mut append = verdict(9, 1, "", "");
+        append.line.kind = "append".to_owned();
+        record.lines.push(append);
+    });
+    assert!(matches!(once.as_slice(), [Fault::Appends { given: 1, right: 2, .. }]), "{once:?}");
 }
 
 #[test]

@@ -56,6 +56,7 @@ pub(super) struct Event {
     pub(super) pages: u64,
     pub(super) slots: u64,
     pub(super) inflight: u64,
+    pub(super) polls: u64,
 }
 
 /// The launcher. It lives for all cases of a run: SGLang is imported once.

@@ -98,6 +98,22 @@ pub(crate) fn run(engine: &Engine) -> Result<()> {
     Ok(())
 }
 
+/// The cases that a plain test run takes.
+const SHORT: [&str; 2] = ["healthy", "frozen"];
+
+/// Install SGLang where it is missing and run the short choice with the agent that is built; how
+/// many of how many are right.
+pub(crate) fn run_short() -> Result<(usize, usize)> {
+    setup::sglang()?;
+    let names = SHORT.map(str::to_owned).to_vec();
+    let cases = load(&names)?;
+    let (list, json, bare) = (false, false, false);
+    let options = Options { names, list, json, bare, keep: None, agent: None };
+    let reports = run_built(&cases, &options)?;
+    say::line(table(&reports));
+    Ok((reports.iter().filter(|report| report.is_right()).count(), reports.len()))
+}
+
 /// Run the cases with what is built and installed.
 fn run_built(cases: &[Case], options: &Options) -> Result<Vec<Report>> {
     need_root()?;

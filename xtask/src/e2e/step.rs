@@ -55,7 +55,15 @@ impl Hit {
 #[serde(tag = "do", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum Step {
     /// A client's request, to both sides unless only one is named.
-    Request { room: String, to: Who, prompt: u32, only: Option<Who> },
+    Request {
+        room: String,
+        to: Who,
+        prompt: u32,
+        only: Option<Who>,
+        /// Tokens of the answer.
+        #[serde(default = "few")]
+        new: u32,
+    },
     /// Healthy requests; waits for all answers.
     Load(Load),
     /// The moment the prefill's room comes to be in that state, the server is hit; so are, as far
@@ -83,11 +91,15 @@ pub(super) enum Step {
     /// So many GET requests, at most that often, beside what follows; each must be answered with
     /// 200.
     Probe { who: Who, path: String, every_s: f64, times: u32 },
+    /// A message that is none of SGLang's reaches the port at which a server hears from its peers.
+    Foreign { who: Who },
     /// Packets between the namespaces of servers that live apart are dropped, in both directions.
     /// The fault hits the named rooms now.
     Cut,
     /// They flow again.
     Heal,
+    /// Let time pass in which nobody asks for anything, and measure the prefill's iterations.
+    Idle { seconds: f64 },
     /// Let time pass.
     Sleep { seconds: f64 },
     /// Wait until the agent has told the alert that is right for the room, or should have.
@@ -98,6 +110,11 @@ pub(super) enum Step {
     Answered { room: String, within_s: f64 },
     /// Wait until the prefill's room is in that state.
     Reached { room: String, state: String, within_s: f64 },
+}
+
+/// Tokens of an answer, where a case does not care.
+pub(super) const fn few() -> u32 {
+    8
 }
 
 /// Healthy requests, so many at a time, to the decodes in turn.

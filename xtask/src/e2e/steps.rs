@@ -9,7 +9,7 @@ use super::View;
 use super::file::Case;
 use super::launcher::Launcher;
 use super::record::{Record, Room};
-use super::step::{Load, Step, Who};
+use super::step::{self, Load, Step, Who};
 use super::world::{Asked, World};
 use crate::cases::Scratch;
 use crate::clock::Moment;
@@ -76,8 +76,8 @@ fn after(case: &Case, world: &mut World<'_>) -> Result<()> {
 
 fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
     match step {
-        Step::Request { room, to, prompt, only } => {
-            let asked = Asked { to: *to, prompt: *prompt, only: *only, seed: None };
+        Step::Request { room, to, prompt, only, new } => {
+            let asked = Asked { to: *to, prompt: *prompt, only: *only, seed: None, new: *new };
             world.request(Some(room), &asked).map(drop)
         }
         Step::Load(healthy) => load(healthy, world).map(drop),
@@ -108,6 +108,11 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Probe { who, path, every_s, times } => world.tell(&json!({
             "do": "probe", "server": who.name(), "path": path, "every": every_s, "times": times,
         })),
+        Step::Foreign { who } => {
+            let command = json!({"do": "foreign", "server": who.name()});
+            world.order(&command, "sent").map(drop)
+        }
+        Step::Idle { seconds } => world.idle(*seconds),
         Step::Cut => world.cut(),
         Step::Heal => {
             world.record().released.get_or_insert(Moment::now());
@@ -206,7 +211,7 @@ fn load(load: &Load, world: &mut World<'_>) -> Result<usize> {
         let open = |world: &World<'_>| count(&sent, world, |room| !room.is_answered());
         world.wait(end.since(Moment::now()), |world| open(world) < load.at_once)?;
         let seed = load.seed.map(|seed| seed + sent.len() as u64);
-        let asked = Asked { to: *to, prompt: *prompt, only: None, seed };
+        let asked = Asked { to: *to, prompt: *prompt, only: None, seed, new: step::few() };
         sent.push(world.request(None, &asked)?);
     }
     let open = |world: &World<'_>| count(&sent, world, |room| !room.is_answered());

@@ -34,6 +34,8 @@ pub(super) struct Asked {
     pub(super) only: Option<Who>,
     /// What the prompt is made of; the room's number where none is given.
     pub(super) seed: Option<u64>,
+    /// Tokens of the answer.
+    pub(super) new: u32,
 }
 
 /// One run's processes and what is known of them.
@@ -47,6 +49,8 @@ pub(super) struct World<'a> {
     /// Schedulers of the servers that run.
     pids: BTreeMap<&'static str, u32>,
     free: Free,
+    /// When the prefill's polls were counted last, and how many there were.
+    polls: (Moment, u64),
     /// Events that somebody may wait for.
     events: Vec<Event>,
     record: Record,
@@ -74,6 +78,7 @@ impl<'a> World<'a> {
             covered: BTreeSet::new(),
             pids: BTreeMap::new(),
             free: Free::default(),
+            polls: (Moment(0), 0),
             events: Vec::new(),
             record: Record { bare: view.bare, ..Record::default() },
             numbered: 0,
@@ -95,9 +100,11 @@ impl<'a> World<'a> {
         self.events.retain(|event| event.server != who.name());
         let pair = &self.case.pair;
         let place = self.place(who);
-        let of_its = pair.spoil.as_ref().filter(|_| who == Who::Prefill);
-        let spoil =
-            of_its.map(|spoil| json!({"transfer_thread": self.number(&spoil.transfer_thread)}));
+        let dies = pair.spoil.transfer_thread.as_ref().filter(|_| who == Who::Prefill);
+        let spoil = json!({
+            "transfer_thread": dies.map(|room| self.number(room)),
+            "lost_aborts": pair.spoil.lost_aborts == Some(who),
+        });
         let mut env = pair.env.clone();
         env.insert("UCX_NET_DEVICES".to_owned(), place.device.to_owned());
         if self.record.bare {
@@ -221,7 +228,8 @@ impl<'a> World<'a> {
                     room.state.clone_from(&event.state);
                 }
             }
-            "free" | "room" | "engine" => {}
+            "polls" if event.server == "prefill" => self.polls = (Moment(event.at), event.polls),
+            "free" | "room" | "engine" | "polls" => {}
             "answered" => self.answered(event),
             "refused" => bail!("{}", event.why),
             "launcher_ended" => bail!("the launcher has ended"),
@@ -278,7 +286,7 @@ impl<'a> World<'a> {
         self.record.rooms.insert(number, room);
         self.launcher.tell(&json!({
             "do": "request", "room": number, "to": asked.to.name(), "prompt": asked.prompt,
-            "seed": asked.seed, "sides": sides,
+            "seed": asked.seed, "sides": sides, "new": asked.new,
         }))?;
         Ok(number)
     }
@@ -298,6 +306,27 @@ impl<'a> World<'a> {
     /// Tell the launcher to do something of which it says nothing.
     pub(super) fn tell(&mut self, command: &serde_json::Value) -> Result<()> {
         self.launcher.tell(command)
+    }
+
+    /// Let time pass and take the mean of the prefill's iterations in it.
+    pub(super) fn idle(&mut self, seconds: f64) -> Result<()> {
+        let (from, before) = self.next_polls(0.0)?;
+        let (to, after) = self.next_polls(seconds)?;
+        let (took_s, polls) = (to.seconds_after(from), after.saturating_sub(before));
+        ensure!(polls > 0, "the prefill did not poll its queue in {took_s:.1} s");
+        #[expect(clippy::cast_precision_loss, reason = "some thousands of polls")]
+        let mean = took_s * 1e6 / polls as f64;
+        self.record.iteration_us = Some(mean);
+        Ok(())
+    }
+
+    /// The first count of the polls that is made after so much time.
+    fn next_polls(&mut self, after_s: f64) -> Result<(Moment, u64)> {
+        let after = Duration::from_secs_f64(after_s);
+        let from = Moment::now().plus(after);
+        let counted = self.wait(after + ANSWER, |world| world.polls.0 >= from)?;
+        ensure!(counted, "the prefill's polls are not counted");
+        Ok(self.polls)
     }
 
     /// Keep what is free in the prefill as the one before, after or at the end.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::{Book, PEERS_MAX};
 use crate::account::{Account, Transfer};
-use crate::fact::{Life, Meter, Peer, Seq};
+use crate::fact::{Handle, Life, Meter, Peer, Seq};
 use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::wire::PeerBook;
@@ -133,6 +133,13 @@ impl Book {
         account: &'a Account,
     ) -> impl Iterator<Item = &'a Transfer> {
         account.handles.iter().filter_map(|h| self.transfers.get(h)).filter(|t| t.is_open())
+    }
+
+    /// The transfer of a room that has been open longest, and since when.
+    pub(super) fn oldest_open(&self, account: &Account) -> Option<(Handle, Nanos)> {
+        let transfers = account.handles.iter().filter_map(|h| Some((h, self.transfers.get(h)?)));
+        let open = transfers.filter(|(_, transfer)| transfer.is_open());
+        open.map(|(handle, transfer)| (*handle, transfer.posted_at)).min_by_key(|(_, at)| *at)
     }
 
     /// Tells the peers of newly completed bytes of a room.

@@ -32,8 +32,6 @@ pub(crate) struct Captive {
     since: Nanos,
     /// It has put the room down, with more to come.
     idle_since: Option<Nanos>,
-    /// The room left the queue under it: the peers that it had.
-    left: Option<Vec<Peer>>,
 }
 
 impl Captive {
@@ -85,8 +83,6 @@ struct Candidate {
     /// The thread last worked for one of its peers.
     same_thread: bool,
     progress: Nanos,
-    /// It is still in the queue.
-    open: bool,
 }
 
 impl Book {
@@ -115,7 +111,7 @@ impl Book {
         }
         self.orphans.remove(&seq);
         if self.captives.len() < THREADS_MAX {
-            self.captives.insert(seq, Captive { tid, since: at, idle_since: None, left: None });
+            self.captives.insert(seq, Captive { tid, since: at, idle_since: None });
         }
     }
 
@@ -126,7 +122,7 @@ impl Book {
         };
         let more = self.accounts.get(&seq).is_some_and(|account| {
             let bytes = account.bytes();
-            bytes.expected == 0 || bytes.completed < bytes.expected
+            account.left_at.is_none() && (bytes.expected == 0 || bytes.completed < bytes.expected)
         });
         match self.captives.get_mut(&seq).filter(|captive| more && captive.tid == tid) {
             Some(captive) => {
@@ -159,8 +155,46 @@ impl Book {
         if self.captives.get(&seq).is_some_and(|captive| captive.tid == tid) {
             self.captives.remove(&seq);
             self.freed.push(seq, at);
+            if self.has_left(seq) {
+                self.put_down.push(seq);
+            }
         }
         self.unserve(tid, seq);
+    }
+
+    /// Whether a thread is at work for the room, which it goes on to do if the room leaves.
+    pub(crate) fn is_captor(&self, seq: Seq) -> bool {
+        self.captives.get(&seq).is_some_and(|captive| captive.idle_since.is_none())
+    }
+
+    /// Whether the room has left the queue under a thread that stays with it.
+    pub(crate) fn has_left(&self, seq: Seq) -> bool {
+        self.account(seq).is_some_and(|account| account.left_at.is_some())
+    }
+
+    /// The thread that stays with a room that has left the queue, and since when it has it.
+    pub(crate) fn held_by(&self, account: &Account) -> Option<(Tid, Nanos)> {
+        let captive = self.captives.get(&account.seq).filter(|_| account.left_at.is_some())?;
+        Some((captive.tid, captive.since))
+    }
+
+    /// Rooms that have left the queue under a thread that stays with them.
+    pub(crate) fn left(&self) -> impl Iterator<Item = &Account> {
+        let rooms = self.captives.keys().filter_map(|seq| self.account(*seq));
+        rooms.filter(|account| account.left_at.is_some())
+    }
+
+    /// Rooms that have left the queue and that their thread has put down since the last call, and
+    /// not taken up again.
+    pub(crate) fn take_put_down(&mut self) -> Vec<Seq> {
+        let mut rooms = core::mem::take(&mut self.put_down);
+        rooms.retain(|seq| !self.captives.contains_key(seq));
+        rooms
+    }
+
+    /// All threads put down what they have: the worker is gone.
+    pub(crate) fn free_all(&mut self) {
+        self.captives.clear();
     }
 
     fn unserve(&mut self, tid: Tid, seq: Seq) {
@@ -197,7 +231,7 @@ impl Book {
                 self.captives.remove(&account.seq);
                 self.freed.push(account.seq, at);
             }
-            Some(captive) => captive.left = Some(account.peers.clone()),
+            Some(_) => {}
             None if !account.in_line => self.freed.push(account.seq, at),
             None => {}
         }
@@ -229,17 +263,10 @@ impl Book {
         })
     }
 
-    /// The room that stands for what holds up this one, and what does.
+    /// The room that holds up this one, which may have left the queue under its thread.
     fn incident(&self, of: &Account) -> Option<(&Account, Candidate)> {
         let by = self.head(of)?;
-        if by.open {
-            return Some((self.account(by.seq)?, by));
-        }
-        // The thread is stuck with a room that has left: the first behind it stands for all.
-        let rooms = self.line.range(by.seq..of.seq).take(LOOK_MAX);
-        let mut rooms = rooms.filter_map(|seq| self.account(*seq));
-        let first = rooms.find(|account| self.head(account).is_some_and(|b| b.seq == by.seq));
-        first.map(|account| (account, by))
+        Some((self.account(by.seq)?, by))
     }
 
     /// Whether a room that was told at `since` to wait behind others still does, as far as that can
@@ -250,43 +277,40 @@ impl Book {
         of.in_line && !parked && same && self.incident(of).is_some()
     }
 
-    /// The thread that is stuck with a room that has left the queue, where it holds up this one
-    /// and nobody before it.
-    pub(crate) fn held_by(&self, of: &Account) -> Option<(Tid, Nanos)> {
-        let by = self.head(of).filter(|by| of.in_line && !by.open)?;
-        if self.incident(of).is_some() {
-            return None;
-        }
-        self.captives.get(&by.seq).map(|captive| (captive.tid, captive.since))
-    }
-
     /// The likeliest head: to the same peer, else on the thread that last worked for that peer,
     /// else any thread that is busy with a room that came first; of several the stillest.
     fn head(&self, of: &Account) -> Option<Candidate> {
         let captives = self.captives.range(..of.seq).filter(|(_, c)| c.holds(self.now));
         let captives = captives.take(LOOK_MAX);
-        let captives = captives.filter_map(|(seq, captive)| self.captive(*seq, captive, of));
+        let captives =
+            captives.filter_map(|(seq, captive)| self.candidate(*seq, Some(captive.tid), of));
         let orphans = self.orphans.range(..of.seq).take(LOOK_MAX);
         let orphans = orphans.filter_map(|seq| self.candidate(*seq, None, of));
-        let orphans = orphans.filter(|orphan| orphan.same_peer);
+        let dead = self.last_thread_gone(of).map(|(tid, _)| tid);
+        let of_dead = |orphan: &Candidate| dead.is_some() && orphan.tid == dead;
+        let orphans = orphans.filter(|orphan| orphan.same_peer || of_dead(orphan));
+        let first = dead.and_then(|tid| self.first_left_by(tid, of.seq));
+        let first = first.and_then(|first| self.candidate(first, dead, of));
         let posted = of.peers.iter().filter(|_| !self.marks_serves);
         let posted = posted.filter_map(|peer| self.first_posted(*peer, of));
-        let rank = |c: &Candidate| (!c.same_peer, !c.same_thread, !c.open, c.progress, c.seq);
-        captives.chain(orphans).chain(posted).min_by_key(rank)
+        let rank = |c: &Candidate| (!c.same_peer, !c.same_thread, c.progress, c.seq);
+        captives.chain(orphans).chain(first).chain(posted).min_by_key(rank)
     }
 
-    fn captive(&self, seq: Seq, captive: &Captive, of: &Account) -> Option<Candidate> {
-        let Some(peers) = &captive.left else {
-            return self.candidate(seq, Some(captive.tid), of);
+    /// The first room before this one that a thread would take, or take up again, that has ended: it
+    /// stands for all of them.
+    fn first_left_by(&self, dead: Tid, before: Seq) -> Option<Seq> {
+        let lacks = |account: &Account| {
+            let bytes = account.bytes();
+            account.in_line
+                || (self.open_transfers(account).next().is_none()
+                    && bytes.completed < bytes.posted.max(bytes.expected))
         };
-        Some(Candidate {
-            seq,
-            tid: Some(captive.tid),
-            same_peer: shares(peers, &of.peers),
-            same_thread: self.worked_for(captive.tid, &of.peers),
-            progress: captive.since,
-            open: false,
-        })
+        let older = self.accounts.range(..before).take(LOOK_MAX);
+        let mut left = older.filter(|(_, account)| {
+            lacks(account) && self.last_thread_gone(account).is_some_and(|(tid, _)| tid == dead)
+        });
+        left.next().map(|(seq, _)| *seq)
     }
 
     fn candidate(&self, seq: Seq, tid: Option<Tid>, of: &Account) -> Option<Candidate> {
@@ -298,7 +322,6 @@ impl Book {
             same_peer: shares(&account.peers, &of.peers),
             same_thread: tid.is_some_and(|tid| self.worked_for(tid, &of.peers)),
             progress: self.progress_of(account),
-            open: true,
         })
     }
 
@@ -319,13 +342,22 @@ impl Book {
         self.candidate(*open.next()?, None, of)
     }
 
+    /// Whether a room waits behind this one, as far as can be told cheaply.
+    pub(crate) fn blocks(&self, of: &Account) -> bool {
+        let mut later = self.line.range(of.seq..).take(LOOK_MAX);
+        later.any(|seq| {
+            let head = self.account(*seq).and_then(|account| self.head(account));
+            head.is_some_and(|head| head.seq == of.seq)
+        })
+    }
+
     /// The rooms that wait behind this one. A walk over all that wait: for a verdict that is about
     /// to be told, once.
     pub(crate) fn behind(&self, of: &Account) -> Behind {
         let mut behind = Behind::default();
         let heads = self.captives.contains_key(&of.seq) || self.orphans.contains(&of.seq);
         let first = !self.marks_serves && of.calls_open() > 0;
-        if !heads && !first && self.held_by(of).is_none() {
+        if !heads && !first && self.last_thread_gone(of).is_none() {
             return behind;
         }
         let later = self.line.range(of.seq..).filter_map(|seq| self.account(*seq));

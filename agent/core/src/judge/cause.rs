@@ -44,6 +44,8 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
     let steps: &[Step] = if !case.hooked {
         // Nothing is known of a scheduler, nor of who works for whom.
         &[stale_peer, peer_dead, peer_frozen, link]
+    } else if case.held_by.is_some() {
+        &[thread_captive]
     } else if case.phase == Phase::DoneHere {
         &[scheduler, remote_rank]
     } else if case.is_complete() {
@@ -62,7 +64,6 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
             peer_frozen,
             link,
             orphaned,
-            thread_captive,
             last_thread_dead,
         ]
     };
@@ -198,6 +199,10 @@ fn handshake(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
     if case.phase != Phase::Parked || case.posts > 0 {
         return None;
     }
+    if let Some(at) = case.listener_ended {
+        let gone = Evidence::of(Id::ListenerGone).at(at);
+        return Some((Cause::WorkerThreadDead, 90, vec![Evidence::of(Id::Parked), gone]));
+    }
     let (why, said) = match case.far {
         Far::WaitsForMemory => (Cause::DecodeBacklogged, Some(Id::FarWaitsForMemory)),
         Far::GaveUp => (Cause::Orphaned, Some(Id::FarGaveUp)),
@@ -214,13 +219,6 @@ fn not_taken(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
         return None;
     }
     if case.served || case.serving.is_some() {
-        return None;
-    }
-    if let Some((tid, at)) = case.held_by {
-        // It is taken up by nobody because its thread is with a room that was given up: why, its
-        // peer or its link may say.
-        let held = Evidence::of(Id::ThreadHeld).at(at).tid(tid);
-        search.rule_out(Cause::NeverEnqueued, held);
         return None;
     }
     if let Some((tid, at)) = case.last_thread_gone {
@@ -262,12 +260,21 @@ fn peer_frozen(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> An
     None
 }
 
-/// Nothing ails the room, its peer or its link: its thread is with another that was given up, and
-/// whatever that waits for, no thread but this takes the room.
-fn thread_captive(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
-    // The evidence, the thread and since when, goes with every verdict on such a room.
-    let free = case.posts == 0 && !case.served;
-    case.held_by.filter(|_| free).map(|_| (Cause::WorkerThreadCaptive, 85, Vec::new()))
+/// The engine has given the room up, and its thread waits for its bytes still: rooms that are for
+/// this thread are taken by nobody. What it waits for, its peer and its connections may say.
+fn thread_captive(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
+    let (tid, at) = case.held_by?;
+    let mut evidence = vec![Evidence::of(Id::ThreadHeld).at(at).tid(tid)];
+    for peer in &case.peers {
+        match peer.life.0 {
+            Life::Stopped => evidence.push(stopped(peer)),
+            Life::Gone => evidence.push(Evidence::of(Id::PeerGone).at(peer.life.1).peer(peer.peer)),
+            Life::Running | Life::Unseen => {}
+        }
+        evidence.extend(wire_evidence(case, peer));
+    }
+    rule_out_dead(case, search);
+    Some((Cause::WorkerThreadCaptive, 90, evidence))
 }
 
 /// Nothing of it is under way, more is to come, and the thread that worked for it is no more.
@@ -326,11 +333,13 @@ pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
     }
     let mut evidence = vec![posted(case)];
     if case.open_transfers > 0 {
-        evidence.push(Evidence::of(Id::TransfersOpen).amount(case.open_transfers));
+        let open = Evidence::of(Id::TransfersOpen).amount(case.open_transfers);
+        let oldest = case.oldest_open;
+        evidence.push(oldest.map_or(open, |(handle, at)| open.handle(handle).at(at)));
     } else if let Some(at) = case.last_completion.filter(|_| case.is_complete()) {
         evidence.push(Evidence::of(Id::AllComplete).amount(case.bytes.completed).at(at));
     }
-    if let Some((tid, since)) = case.serving {
+    if let Some((tid, since)) = case.serving.filter(|_| case.held_by.is_none()) {
         evidence.push(Evidence::of(Id::ThreadServing).at(since).tid(tid));
     }
     if let Some(peer) = case.unseen_bytes_to() {

@@ -6,7 +6,7 @@ use crate::book::{Behind, Book};
 use crate::fact::{Outcome, Phase, Seq, Worker};
 use crate::judge::{self, Case, Far, Found, Judgement};
 use crate::time::Nanos;
-use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict};
+use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict, is_alert};
 
 impl Ledger {
     pub(super) fn examine(&mut self, now: Nanos, worker: Worker, seq: Seq) {
@@ -31,7 +31,9 @@ impl Ledger {
         let case = Case { far: self.far.of(account.room), ..book.case(account, &policy) };
         let next = match judge::judge(&case, &policy, now) {
             Judgement::Quiet(until) => {
-                if let Some(why) = account.standing.and_then(|standing| over(standing, &case)) {
+                let left = case.held_by.map(|_| ClearReason::Ended);
+                let over = |standing| left.or_else(|| over(standing, &case));
+                if let Some(why) = account.standing.and_then(over) {
                     self.clear(now, worker, seq, why);
                 }
                 until.max(now.plus(Nanos(1)))
@@ -76,13 +78,53 @@ impl Ledger {
         self.outputs.push_back(Output::Clear(Clear { at, worker, seq, room, finding, cause, why }));
     }
 
+    /// A room leaves the queue. Where its thread stays with it, an alarm about it is not over: it
+    /// stands, and the room is judged, until its thread puts it down.
     pub(super) fn remove(&mut self, at: Nanos, worker: Worker, seq: Seq, outcome: Outcome) {
-        self.clear(at, worker, seq, ClearReason::Ended);
         let Some(book) = self.books.get_mut(&worker) else {
             return;
         };
-        let Some(account) = book.accounts.get(&seq) else {
+        let captor = book.is_captor(seq);
+        let Some(account) = book.accounts.get(&seq).filter(|_| !(captor && book.has_left(seq)))
+        else {
             book.misfits += 1;
+            return;
+        };
+        if account.left_at.is_some() {
+            self.forget_left(at, worker, seq);
+            return;
+        }
+        let alarm = account.standing.is_some_and(|s| is_alert(s.finding, s.cause));
+        if !(captor && alarm) {
+            self.clear(at, worker, seq, ClearReason::Ended);
+        }
+        self.close(at, worker, seq, outcome);
+        if !captor {
+            self.forget(at, worker, seq);
+        } else if let Some(account) = self.account(worker, seq) {
+            account.left_at = Some(at);
+            // A thread that has just failed the room puts it down in a moment.
+            self.schedule(worker, seq, at.plus(self.policy.hard_grace));
+        }
+    }
+
+    /// A room that had left the queue is nobody's any more.
+    pub(super) fn forget_left(&mut self, at: Nanos, worker: Worker, seq: Seq) {
+        self.clear(at, worker, seq, ClearReason::Ended);
+        self.forget(at, worker, seq);
+    }
+
+    fn forget(&mut self, at: Nanos, worker: Worker, seq: Seq) {
+        let book = self.books.get_mut(&worker);
+        if let Some(account) = book.and_then(|book| book.remove(at, seq)) {
+            self.agenda.remove(&(account.due, worker, seq));
+        }
+    }
+
+    /// Tells how a room left the queue.
+    fn close(&mut self, at: Nanos, worker: Worker, seq: Seq, outcome: Outcome) {
+        let book = self.books.get(&worker);
+        let Some((book, account)) = book.and_then(|book| Some((book, book.account(seq)?))) else {
             return;
         };
         let policy = self.policy.of_room(account.patient);
@@ -93,10 +135,6 @@ impl Ledger {
         let evidence = evidence.unwrap_or_default();
         let mut bytes = known.bytes;
         bytes.completed = known.arrived();
-        let Some(account) = book.remove(at, seq) else {
-            return;
-        };
-        self.agenda.remove(&(account.due, worker, seq));
         self.outputs.push_back(Output::Dwell(Dwell {
             at,
             worker,
@@ -106,7 +144,7 @@ impl Ledger {
             outcome,
             dwell: at.since(account.appended_at),
             bytes,
-            peers: account.peers,
+            peers: account.peers.clone(),
             cause,
             stalled: account.stalled,
             evidence,
@@ -166,7 +204,7 @@ fn verdict(
         cause: found.cause,
         confidence: found.confidence,
         tier: account.tier,
-        dwell: at.since(account.appended_at),
+        dwell: account.left_at.unwrap_or(at).since(account.appended_at),
         bytes,
         since_progress: at.since(case.last_progress),
         peers: account.peers.clone(),

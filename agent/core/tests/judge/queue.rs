@@ -1,7 +1,7 @@
 //! Rooms behind others, and threads that are no more.
 
 use inflightd_core::evidence::EvidenceId;
-use inflightd_core::fact::{Life, Phase, Seq, Tid};
+use inflightd_core::fact::{Handle, Life, Phase, Seq, Tid};
 use inflightd_core::judge::{Ahead, Case, PeerCase};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding};
@@ -58,6 +58,17 @@ fn a_parked_room_waits_for_its_peer_and_not_for_others() {
 }
 
 #[test]
+fn a_parked_room_whose_answer_nobody_hears() {
+    let coverage = all_visible();
+    let parked = Case { phase: Phase::Parked, ..appended(&coverage) };
+    let deaf = Case { listener_ended: Some(ago(50)), ..parked };
+    let evidence = [EvidenceId::Parked, EvidenceId::ListenerGone];
+    says(&deaf, Finding::NeverStarted, Cause::WorkerThreadDead, &evidence);
+    let answered = Case { phase: Phase::PeersReady, ..deaf };
+    says(&answered, Finding::NeverStarted, Cause::NeverEnqueued, &[]);
+}
+
+#[test]
 fn a_room_that_waited_gets_the_whole_deadline_afterwards() {
     let coverage = all_visible();
     let case = Case { waited_until: Some(ago(29)), ..appended(&coverage) };
@@ -71,12 +82,34 @@ fn a_room_that_waited_gets_the_whole_deadline_afterwards() {
 #[test]
 fn a_thread_that_stays_with_a_room_that_was_given_up() {
     let coverage = all_visible();
-    let held = Case { held_by: Some((Tid(7), ago(60))), ..appended(&coverage) };
-    let frozen = Case { peers: vec![stopped()], ..held.clone() };
-    says(&frozen, Finding::NeverStarted, Cause::PeerFrozen, &[EvidenceId::ThreadHeld]);
+    let oldest_open = Some((Handle(0x7f00), ago(59)));
+    let held = Case { held_by: Some((Tid(7), ago(60))), oldest_open, ..posted(&coverage) };
     let captive = Cause::WorkerThreadCaptive;
-    let found = says(&held, Finding::NeverStarted, captive, &[EvidenceId::ThreadHeld]);
-    assert!(found.ruled_out.iter().any(|(cause, _)| *cause == Cause::NeverEnqueued));
+    let frozen = Case { peers: vec![stopped()], ..held.clone() };
+    let evidence = [EvidenceId::TransfersOpen, EvidenceId::ThreadHeld, EvidenceId::PeerStopped];
+    let found = says(&frozen, Finding::NeverStarted, captive, &evidence);
+    let of = |id| found.evidence.iter().find(|e| e.id == id).unwrap();
+    let (open, thread) = (of(EvidenceId::TransfersOpen), of(EvidenceId::ThreadHeld));
+    assert_eq!((open.handle, open.at), (Some(Handle(0x7f00)), Some(ago(59))));
+    assert_eq!((thread.tid, thread.at), (Some(Tid(7)), Some(ago(60))));
+    says(&held, Finding::NeverStarted, captive, &[EvidenceId::ThreadHeld, EvidenceId::WireStill]);
+    let wedged = Case { beat: ago(400), ..held.clone() };
+    says(&wedged, Finding::NeverStarted, captive, &[]);
+}
+
+#[test]
+fn a_thread_that_is_about_to_put_a_room_down_is_not_captive() {
+    let coverage = all_visible();
+    let held = Case { held_by: Some((Tid(7), ago(60))), ..posted(&coverage) };
+    let moves = Case { last_progress: ago(29), ..held.clone() };
+    assert_eq!(look(&moves), None, "its bytes move");
+    let done = Case { held_by: held.held_by, ..complete(&coverage) };
+    assert_eq!(look(&done), None, "its bytes are there");
+    let gone = PeerCase { life: (Life::Gone, ago(3)), ..peer() };
+    let young = Case { last_progress: ago(9), peers: vec![gone], ..held.clone() };
+    assert_eq!(look(&young), None, "the engine has acted on its dead peer already");
+    let unmetered = Case { peers: vec![PeerCase { meter: None, ..peer() }], ..held };
+    says(&unmetered, Finding::Blind, Cause::Unknown, &[]);
 }
 
 #[test]

@@ -15,6 +15,8 @@ use crate::views::{
 
 /// Most questions answered at one wake-up: each may be a walk over all rooms.
 const ANSWERS_MAX: usize = 4;
+/// The phase of a room that has left the queue under its thread.
+const LEFT: &str = "left";
 
 impl Agent {
     /// Marks that the loop has woken up, which it wanted to do at `wanted`, and answers who waits.
@@ -94,10 +96,11 @@ impl Agent {
         let mut seen: Vec<(Worker, Seen<'_>)> = Vec::new();
         for number in self.asked(&pid.map_or(Whose::All, Whose::Process)) {
             if let Some(view) = self.ledger.view(number) {
-                seen.extend(view.rooms().map(|room| (number, room)));
+                let told = view.rooms().filter(|room| !room.left || room.standing.is_some());
+                seen.extend(told.map(|room| (number, room)));
             }
         }
-        let open = seen.len() as u64;
+        let open = seen.iter().filter(|(_, room)| !room.left).count() as u64;
         seen.sort_unstable_by_key(|(number, room)| (room.appended_at, *number, room.seq));
         seen.truncate(most);
         let rooms = seen.iter().map(|(number, room)| self.room_view(*number, room, now)).collect();
@@ -119,7 +122,7 @@ impl Agent {
             since: self.clock.wall(room.appended_at).to_string(),
             dwell_s: now.since(room.appended_at).secs_f64(),
             since_progress_s: now.since(room.last_progress).secs_f64(),
-            phase: room.phase.name(),
+            phase: if room.left { LEFT } else { room.phase.name() },
             bytes: bytes.into(),
             posts: room.posts,
             peers: writer.peers(room.peers),

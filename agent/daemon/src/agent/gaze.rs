@@ -1,7 +1,7 @@
 //! The agent looks at what it knows: once a second for the instruments, and when it is asked.
 
-use inflightd_core::Nanos;
 use inflightd_core::fact::Worker;
+use inflightd_core::{Fact, Nanos};
 
 use super::Agent;
 use crate::glance::{Glance, Wedged, Why};
@@ -31,6 +31,10 @@ impl Agent {
         let numbers: Vec<Worker> = self.workers.keys().copied().collect();
         for number in numbers {
             if let Some(glance) = self.glance(number, now) {
+                let watched = self.workers.get_mut(&number);
+                if watched.is_some_and(|watched| watched.has_lost_listener(&glance.says)) {
+                    self.tell(number, now, Fact::ListenerEnded);
+                }
                 self.teller.instruments().show(number, glance);
             }
         }

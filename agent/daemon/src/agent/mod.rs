@@ -365,8 +365,14 @@ impl Agent {
         self.glances.take(output);
         let writer = Writer { names: &self.names, clock: self.clock };
         self.teller.write(output, writer, (removal, now))?;
-        if let Output::Dwell(dwell) = output {
-            self.names.remove_room(dwell.worker, dwell.seq);
+        let over = match output {
+            Output::Dwell(dwell) => Some((dwell.worker, dwell.seq)),
+            Output::Clear(clear) => Some((clear.worker, clear.seq)),
+            _ => None,
+        };
+        if let Some((worker, seq)) = over.filter(|(worker, seq)| !self.ledger.knows(*worker, *seq))
+        {
+            self.names.remove_room(worker, seq);
         }
         Ok(())
     }

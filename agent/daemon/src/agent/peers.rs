@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use inflightd_core::fact::{Life, Peer, Worker};
+use inflightd_core::view::WorkerView;
 use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
 
 use super::Agent;
@@ -75,6 +76,7 @@ impl Agent {
             .into_iter()
             .flat_map(|watched| watched.tracker.open().values())
             .flat_map(|open| open.peers.iter().copied())
+            .chain(self.ledger.view(number).iter().flat_map(WorkerView::peers_of_left))
             .collect();
         for peer in peers {
             self.need_peer(number, peer, now);

@@ -84,8 +84,8 @@ mod tests {
 
     fn evidence(id: &'static str, text: &str) -> EvidenceField {
         let text = text.to_owned();
-        let (at, since, amount, code, peer, tid) = (None, None, None, None, None, None);
-        EvidenceField { id, text, at, since, amount, code, peer, tid }
+        let (at, since, amount, code, peer) = (None, None, None, None, None);
+        EvidenceField { id, text, at, since, amount, code, peer, tid: None, handle: None }
     }
 
     #[test]

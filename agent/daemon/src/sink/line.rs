@@ -214,6 +214,9 @@ pub struct EvidenceField {
     /// The thread that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tid: Option<u32>,
+    /// The transfer that it is about: the library's handle, an address in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub handle: Option<String>,
 }
 
 /// A cause that was considered.

@@ -38,7 +38,11 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
         Id::EndpointError => format!("the endpoint failed with status {code}{}", since(" at")),
         Id::TransferFailed => format!("a transfer ended with status {code}{}", since(" at")),
         Id::AllComplete => format!("every posted transfer is complete, {bytes}{}", since(", at")),
-        Id::TransfersOpen => format!("{} still open", counted(count, "posted transfer")),
+        Id::TransfersOpen => {
+            let oldest = evidence.handle.map(|handle| format!(", the oldest {:#x}", handle.0));
+            let oldest = oldest.unwrap_or_default();
+            format!("{} still open{oldest}{}", counted(count, "posted transfer"), since(", since"))
+        }
         Id::BeatFresh => format!("the scheduler polls its queue{}", since(", last at")),
         Id::BeatOld => format!("the scheduler has not polled its queue{}", since(" since")),
         Id::Parked => "the engine says that the peers have not answered".to_owned(),
@@ -58,7 +62,10 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
         Id::HeadMoves => format!("what is before it moves{}", since(", last at")),
         Id::HeadStill => format!("what is before it does not move{}", since(" since")),
         Id::ThreadHeld => {
-            format!("thread {tid} is held by a room that has left the queue{}", since(", since"))
+            format!(
+                "the room has left the queue and thread {tid} stays with it{}",
+                since(", since")
+            )
         }
         Id::PeerRestarted => {
             format!("{who} ended before the post and another goes by its name{}", since(", since"))
@@ -69,6 +76,12 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
         Id::DoneHere => "this rank is done, the engine says, and another is not".to_owned(),
         Id::FarGaveUp => "the decode engine has failed it or given it up".to_owned(),
         Id::FarWaitsForMemory => "the decode engine has it and waits for memory".to_owned(),
+        Id::ListenerGone => {
+            format!(
+                "the thread by which the engine hears from its peers ended{}",
+                since(", seen at")
+            )
+        }
         Id::EngineInflight => {
             format!("the engine counts {} in flight{}", counted(count, "room"), since(" since"))
         }

@@ -201,6 +201,7 @@ impl Writer<'_> {
             code: evidence.code,
             peer,
             tid: evidence.tid.map(|tid| tid.0),
+            handle: evidence.handle.map(|handle| format!("{:#x}", handle.0)),
         }
     }
 }

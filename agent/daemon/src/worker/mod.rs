@@ -54,6 +54,8 @@ pub struct Watched {
     /// What was last told of each source.
     pub sights: BTreeMap<Source, Sight>,
     full: Full,
+    /// Most threads that were seen to hear from its peers; `None` once one has ended.
+    listeners: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +81,7 @@ impl Watched {
             stopped_since: None,
             sights: BTreeMap::new(),
             full: Full::default(),
+            listeners: Some(0),
         }
     }
 
@@ -92,6 +95,17 @@ impl Watched {
         let table = self.table();
         let said = Gauge::ALL.into_iter().filter_map(|gauge| Some((gauge, table?.gauge(gauge)?)));
         said.collect()
+    }
+
+    /// Whether a thread that hears from its peers has ended, by what the worker says of itself; told
+    /// once. A worker that says how many live has had at least one.
+    pub fn has_lost_listener(&mut self, says: &[(Gauge, u64)]) -> bool {
+        let alive = says.iter().find(|(gauge, _)| *gauge == Gauge::ListenersAlive);
+        let (Some((_, alive)), Some(most)) = (alive, self.listeners) else {
+            return false;
+        };
+        self.listeners = (*alive > 0 && *alive >= most).then_some(*alive);
+        self.listeners.is_none()
     }
 
     /// Whether the process is still the one that was found.

@@ -12,17 +12,32 @@ use super::span::Place;
 /// its first.
 const STAYS_MAX: usize = 16 * 1024;
 
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    place: Place,
+    /// How many of its verdicts were taken back.
+    turn: u32,
+    /// The last one was, for good. Its room may have left before, under a thread that stayed.
+    over: bool,
+}
+
 /// Stays by worker and sequence.
 #[derive(Debug, Default)]
-pub(super) struct Stays(BTreeMap<(Worker, Seq), (Place, u32)>);
+pub(super) struct Stays(BTreeMap<(Worker, Seq), Stay>);
 
 impl Stays {
     /// A verdict is told; gives how many were taken back before it.
     pub(super) fn stall(&mut self, worker: Worker, seq: Seq, place: Place) -> u32 {
-        if self.0.len() >= STAYS_MAX && !self.0.contains_key(&(worker, seq)) {
-            return 0;
+        let key = (worker, seq);
+        if self.0.len() >= STAYS_MAX && !self.0.contains_key(&key) {
+            self.0.retain(|_, stay| !stay.over);
+            if self.0.len() >= STAYS_MAX {
+                return 0;
+            }
         }
-        self.0.entry((worker, seq)).or_insert((place, 0)).1
+        let stay = self.0.entry(key).or_insert(Stay { place, turn: 0, over: false });
+        stay.over = false;
+        stay.turn
     }
 
     /// A verdict is taken back; gives where it belongs and how many were taken back before it.
@@ -32,10 +47,11 @@ impl Stays {
         seq: Seq,
         why: ClearReason,
     ) -> Option<(Place, u32)> {
-        let (place, turn) = self.0.get_mut(&(worker, seq))?;
-        let known = (*place, *turn);
-        if why != ClearReason::Ended {
-            *turn = turn.saturating_add(1);
+        let stay = self.0.get_mut(&(worker, seq))?;
+        let known = (stay.place, stay.turn);
+        stay.over = why == ClearReason::Ended;
+        if !stay.over {
+            stay.turn = stay.turn.saturating_add(1);
         }
         Some(known)
     }
@@ -71,6 +87,19 @@ mod tests {
         assert_eq!(stays.clear(worker, seq, ClearReason::Ended).unwrap().1, 2);
         assert!(stays.end(worker, seq) && !stays.end(worker, seq));
         assert_eq!(stays.stall(worker, seq, place()), 0);
+    }
+
+    #[test]
+    fn a_stay_that_is_over_makes_room_for_the_newcomer() {
+        let mut stays = Stays::default();
+        let fill = (0..STAYS_MAX as u64).map(Seq);
+        for seq in fill {
+            stays.stall(Worker(1), seq, place());
+        }
+        assert!(stays.clear(Worker(1), Seq(5), ClearReason::Ended).is_some());
+        stays.stall(Worker(2), Seq(1), place());
+        assert!(stays.clear(Worker(2), Seq(1), ClearReason::Progress).is_some());
+        assert!(!stays.end(Worker(1), Seq(5)));
     }
 
     #[test]
