@@ -6,6 +6,7 @@ use inflightd_abi::table::{self, EntryView, Header, PeerKind, Ranks, Role, Text}
 use inflightd_core::Nanos;
 use inflightd_core::fact::{Peer, Seq, Worker};
 
+use crate::clock::Clock;
 use crate::identity::Identity;
 
 /// Most peers whose names are kept. Those that no room needs are forgotten when half of it is
@@ -271,10 +272,19 @@ impl Names {
             .map(|(number, worker)| (*number, worker))
     }
 
-    /// The process of the worker that goes by this name on this node: the one found last.
-    pub fn pid_of(&self, name: &PeerName) -> Option<u32> {
-        let (_, worker) = self.workers_named(name).next()?;
-        Some(worker.identity.pid)
+    /// The process that a worker knows by this name on this node: the one found last, and none that
+    /// ended before the worker began.
+    pub fn pid_of(&self, worker: Worker, name: &PeerName) -> Option<u32> {
+        let began = self.began(worker);
+        let ended_before = |number| self.ended_at(number).is_some_and(|at| at < began);
+        let mut named = self.workers_named(name).filter(|(number, _)| !ended_before(*number));
+        named.next().map(|(_, worker)| worker.identity.pid)
+    }
+
+    /// When the process of a worker began, at most a tick before it.
+    pub fn began(&self, worker: Worker) -> Nanos {
+        let worker = self.workers.get(&worker);
+        worker.map_or(Nanos::ZERO, |worker| Clock::at_tick(worker.identity.start))
     }
 
     /// Keeps a room's texts.
@@ -367,7 +377,7 @@ mod tests {
         names.add_worker(own, of(3));
         names.add_worker(near, of(4));
         let name = PeerName::nixl(b"decode-0");
-        assert_eq!(names.pid_of(&name), Some(3));
+        assert_eq!(names.pid_of(own, &name), Some(3));
         names.end_worker(near, Nanos(1));
         for n in 0..u32::try_from(WORKERS_MAX).unwrap() {
             names.add_worker(Worker(NEIGHBOUR + 1 + n), of(9));

@@ -48,13 +48,18 @@ pub enum OpenError {
     #[error("the process ended while its table was being opened")]
     ProcessChanged,
     /// The header names another process.
-    #[error("the table's header names process {stated}, not {found:?}")]
+    #[error("the table's header names process {stated}, and this one is {}", ids(found))]
     WrongProcess {
         /// The pid in the header.
         stated: u64,
         /// The pids that the process really has, by namespace.
         found: Vec<u32>,
     },
+}
+
+fn ids(of_process: &[u32]) -> String {
+    let ids: Vec<String> = of_process.iter().map(u32::to_string).collect();
+    if ids.is_empty() { "gone".to_owned() } else { ids.join(", by namespace ") }
 }
 
 impl OpenError {

@@ -9,7 +9,7 @@
 
 mod agent_support;
 
-use agent_support::{Agent, Worker, of, sight};
+use agent_support::{Agent, Worker, of, sight, turn};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -29,6 +29,7 @@ fn visible(line: &Value) -> bool {
 
 #[test]
 fn a_peer_on_this_node_is_found_although_only_the_other_end_is_followed() {
+    let _turn = turn();
     let (state, next_state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let peer = Worker::table("peer");
     let worker = Worker::table("stay");
@@ -46,5 +47,26 @@ fn a_peer_on_this_node_is_found_although_only_the_other_end_is_followed() {
     let agent = Agent::start(next_state.path(), &arguments);
     agent.wait_for(worker.pid(), "coverage", visible);
     drop(peer);
+    agent.wait_for(worker.pid(), "verdict", |line| says(line, "peer_gone"));
+}
+
+#[test]
+fn a_process_that_ended_before_a_worker_began_was_never_its_peer() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let arguments = ["--listen", "off", "--suspect", "0.5", "--stall", "2"];
+    let agent = Agent::start(state.path(), &arguments);
+    let former = Worker::table("peer");
+    agent.wait_for(former.pid(), "coverage", |_| true);
+    drop(former);
+    let worker = Worker::table("stay");
+    // Posted to the name that the former process had: hard evidence would tell within a second.
+    let told = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "0");
+    assert!(!says(&told, "peer_gone") && told["cause"] != "peer_dead", "{told:#}");
+    assert_eq!(told["peers"][0]["pid"], Value::Null, "{told:#}");
+    // One that comes by that name later is taken for it.
+    let successor = Worker::table("peer");
+    agent.wait_for(worker.pid(), "coverage", visible);
+    drop(successor);
     agent.wait_for(worker.pid(), "verdict", |line| says(line, "peer_gone"));
 }

@@ -89,6 +89,9 @@ fn a_stopped_engine_is_not_well_and_its_pod_hears_of_it() {
     kill_process(process, Signal::CONT).unwrap();
     becomes(state.path(), &engine, 200);
     assert_eq!(ask(state.path(), "/workers/pod/x").0, 404);
-    assert_eq!(ask(state.path(), &format!("/workers/pod/{UID}?only=x")).0, 400);
+    for path in [format!("/workers/pod/{UID}?only=x"), format!("{engine}?only=x")] {
+        assert_eq!(ask(state.path(), &path).0, 400, "{path}");
+    }
+    assert_eq!(ask(state.path(), "/workers?only=own").0, 400, "the list is no probe");
     drop((agent, worker));
 }

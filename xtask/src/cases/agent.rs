@@ -63,7 +63,10 @@ impl Agent {
         scratch: &Scratch,
         inbox: Sender<Message>,
     ) -> Result<Self> {
-        let mut command = program.map_or_else(|| Command::new(binary()), Command::new);
+        // However this program ends, no agent stays behind.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM"]);
+        command.arg(program.map_or_else(binary, Path::to_owned));
         // Several agents run side by side: none of them may take the default address.
         command.args(["run", "--json", "--listen", "off"]);
         // Each room is looked for in the lines, however many there are.

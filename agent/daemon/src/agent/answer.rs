@@ -125,7 +125,7 @@ impl Agent {
             phase: if room.left { LEFT } else { room.phase.name() },
             bytes: bytes.into(),
             posts: room.posts,
-            peers: writer.peers(room.peers),
+            peers: writer.peers(worker, room.peers),
             serving_tid: room.serving.map(|(tid, _)| tid.0),
             behind: head.map(|head| RoomId(head.0)),
             verdict: room.standing.map(|standing| self.standing_view(worker, room, standing)),

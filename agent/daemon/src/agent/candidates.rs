@@ -28,7 +28,7 @@ impl Agent {
         let unknown: Vec<Peer> = of.whose.unknown().collect();
         let named = unknown.iter().filter_map(|peer| self.names.peer_name(*peer));
         let mut pids: BTreeSet<u32> = named
-            .filter(|name| self.place(name, now) == Place::Unseen)
+            .filter(|name| self.place(number, name, now) == Place::Unseen)
             .flat_map(|name| self.names.workers_named(name))
             .filter_map(|(number, _)| {
                 let neighbour = || self.neighbours.process(number).map(|(pid, _)| pid);

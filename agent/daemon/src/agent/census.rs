@@ -124,9 +124,17 @@ impl Agent {
     fn found(&mut self, read: &Read, map: &TableMap, opened: worker::Opened, now: Nanos) {
         match opened {
             Err(error) if error.is_passing() => self.census.hint(read.pid),
+            Err(OpenError::WrongProcess { .. }) if self.is_borrowed(read, map) => {}
             Err(error) => self.found_unreadable(read, map, &error, now),
             Ok((mapped, about)) => self.found_table(read, map, (mapped, about), now),
         }
+    }
+
+    /// Whether a table is that of another worker: a process shows the memory of its parent between
+    /// `vfork` and `exec`.
+    fn is_borrowed(&self, read: &Read, map: &TableMap) -> bool {
+        let others = self.workers.values().filter(|watched| watched.pid != read.pid);
+        others.filter(|watched| watched.mapped.is_some()).any(|watched| watched.inode == map.inode)
     }
 
     pub(super) fn add(

@@ -118,7 +118,7 @@ impl Agent {
                 self.tell_predecessor(worker, peer, start);
                 meters::life(pid, start)
             }
-            Place::Gone => Life::Gone,
+            Place::Gone(_) => Life::Gone,
             Place::Unseen => Life::Unseen,
         }
     }

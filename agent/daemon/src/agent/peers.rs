@@ -53,8 +53,8 @@ pub(super) struct OfWorker {
 pub(super) enum Place {
     /// A living process on this node, with its start time.
     Process(u32, u64),
-    /// A process that was on this node.
-    Gone,
+    /// A process that was on this node; when it ended, where that is known.
+    Gone(Option<Nanos>),
     /// Not on this node, or claimed by several processes.
     Unseen,
 }
@@ -217,44 +217,47 @@ impl Agent {
         }
         match self.whereabouts(worker, peer, now) {
             Place::Process(pid, _) => Some(Target::Process(pid)),
-            Place::Gone => Some(Target::Gone),
+            Place::Gone(_) => Some(Target::Gone),
             Place::Unseen => None,
         }
     }
 
     /// Where a worker's peer is: by its name, else by what it was seen to take.
     pub(super) fn whereabouts(&self, worker: Worker, peer: Peer, now: Nanos) -> Place {
-        let by_name = self.names.peer_name(peer).map(|name| self.place(name, now));
+        let by_name = self.names.peer_name(peer).map(|name| self.place(worker, name, now));
         let whose = self.peers.of.get(&worker).map(|of| &of.whose);
         match (by_name, whose.and_then(|whose| whose.of(peer))) {
             (None | Some(Place::Unseen), Some((pid, start))) => {
                 let is_gone = whose.is_some_and(|whose| whose.is_gone(peer));
-                if is_gone { Place::Gone } else { Place::Process(pid, start) }
+                if is_gone { Place::Gone(None) } else { Place::Process(pid, start) }
             }
             (place, _) => place.unwrap_or(Place::Unseen),
         }
     }
 
-    /// The process that goes by a name. A name that several living processes claim is nobody's:
+    /// The process that a worker knows by a name. One that ended before the worker began was never
+    /// its peer: names are used again, by a whole set of pods that restarts. A name that several living processes claim is nobody's:
     /// a worker may lie about itself, but not so as to accuse another. Only where none of those
     /// that are followed claims it, their neighbours count: `--pid` says who belongs together.
-    pub(super) fn place(&self, name: &PeerName, now: Nanos) -> Place {
+    pub(super) fn place(&self, of: Worker, name: &PeerName, now: Nanos) -> Place {
+        let began = self.names.began(of);
         let (mut living, mut nearby) = (BTreeSet::new(), BTreeSet::new());
-        let mut ended = false;
+        let mut ended = None;
         for (number, _) in self.names.workers_named(name) {
             if let Some(watched) = self.workers.get(&number) {
                 living.insert((watched.pid, watched.start));
             } else if let Some(process) = self.neighbours.process(number) {
                 nearby.insert(process);
             } else {
-                let at = self.names.ended_at(number);
-                ended |= at.is_none_or(|at| now.since(at) < GONE_FOR);
+                let at = self.names.ended_at(number).unwrap_or(now);
+                let is_its = at >= began && now.since(at) < GONE_FOR;
+                ended = ended.max(is_its.then_some(at));
             }
         }
         let living = if living.is_empty() { nearby } else { living };
         match (living.len(), living.first()) {
             (1, Some((pid, start))) => Place::Process(*pid, *start),
-            (0, _) if ended => Place::Gone,
+            (0, _) if ended.is_some() => Place::Gone(ended),
             _ => Place::Unseen,
         }
     }
@@ -276,7 +279,8 @@ impl Agent {
             } else {
                 seen += 1;
             }
-            self.tell_life(number, peer, life, now);
+            let at = if let Place::Gone(Some(ended)) = place { ended.min(now) } else { now };
+            self.tell_life(number, peer, life, at);
         }
         self.cover(number, Source::Peers, elsewhere(seen, unseen), now);
     }
@@ -338,7 +342,7 @@ impl Agent {
             let by_volume = self.peers.of.get(&worker).and_then(|of| of.whose.of(peer));
             let was_it = named.is_some_and(|(_, worker)| worker.identity.pid == pid)
                 || by_volume.is_some_and(|(of, _)| of == pid);
-            if was_it && self.whereabouts(worker, peer, at) == Place::Gone {
+            if was_it && matches!(self.whereabouts(worker, peer, at), Place::Gone(_)) {
                 self.tell_life(worker, peer, Life::Gone, at);
             }
         }

@@ -21,6 +21,7 @@ fn report(state: State, sight: &str) -> Report {
         }],
         without_hook: Vec::new(),
         hidden: 0,
+        as_root: false,
         problems: Vec::new(),
     }
 }
@@ -59,6 +60,9 @@ fn what_is_hidden_is_counted_and_not_called_absent() {
     assert_eq!(hidden.exit_code(), 3);
     let page = text::render(&hidden);
     assert!(page.contains("! 40 processes may not be looked into"), "{page}");
+    let root = Report { as_root: true, hidden: 1, ..hidden };
+    assert_eq!(root.exit_code(), 7, "nothing is missing but an agent");
+    assert!(text::render(&root).contains("! 1 process may not be looked into, not even by root"));
     let known = Report { hidden: 1, ..report(State::Ok, "visible") };
     assert_eq!(known.exit_code(), 0, "the agent has the rights");
     assert!(text::render(&known).contains("! 1 process may not be"));

@@ -103,10 +103,12 @@ fn summary(report: &Report, page: &mut Page) {
     page.line(&counts, 0);
     if report.hidden > 0 {
         let hidden = counted(report.hidden as u64, "process");
-        page.line(
-            &format!("! {hidden} may not be looked into, any may be a worker: run as root"),
-            2,
-        );
+        let remedy = if report.as_root {
+            "not even by root: it has more rights than this shell, or a security module guards it"
+        } else {
+            "any may be a worker: run as root"
+        };
+        page.line(&format!("! {hidden} may not be looked into, {remedy}"), 2);
     }
     for problem in report.problems.iter().chain(&report.hindrance) {
         page.line(&format!("! {problem}"), 2);

@@ -12,6 +12,7 @@ use super::Front;
 use crate::clock::Clock;
 use crate::desk::{Answer, Ask, Whose};
 use crate::proc::PodUid;
+use crate::views::WorkersView;
 
 /// Content type of Prometheus' text format.
 pub const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -93,7 +94,11 @@ async fn ask(front: &Front, ask: Ask) -> Result<Answer, Response> {
     answer.map_err(|silence| refuse(StatusCode::SERVICE_UNAVAILABLE, &silence))
 }
 
-async fn workers(State(front): State<Front>) -> Response {
+async fn workers(State(front): State<Front>, RawQuery(query): RawQuery) -> Response {
+    if let Some(query) = query.filter(|query| !query.is_empty()) {
+        let told = format!("unknown `{query}`: the list takes no query");
+        return refuse(StatusCode::BAD_REQUEST, &told);
+    }
     match ask(&front, Ask::Workers(Whose::All)).await {
         Ok(Answer::Workers(view)) => said(true, &view),
         Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
@@ -101,17 +106,26 @@ async fn workers(State(front): State<Front>) -> Response {
     }
 }
 
-async fn worker(State(front): State<Front>, Path(text): Path<String>) -> Response {
+/// How the worker of a process is, for routers, and with `only=own` for its liveness probe.
+async fn worker(
+    State(front): State<Front>,
+    Path(text): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
     let Ok(pid) = text.parse() else {
         let told = format!("`{text}` is no process id: give a number, such as /workers/4711");
         return refuse(StatusCode::NOT_FOUND, &told);
+    };
+    let own_only = match own_only(query.as_deref()) {
+        Ok(own_only) => own_only,
+        Err(told) => return refuse(StatusCode::BAD_REQUEST, &told),
     };
     match ask(&front, Ask::Workers(Whose::Process(pid))).await {
         Ok(Answer::Workers(view)) if view.workers.is_empty() => {
             let told = format!("process {pid} is no worker under watch: /workers lists them");
             refuse(StatusCode::NOT_FOUND, &told)
         }
-        Ok(Answer::Workers(view)) => said(!view.wedged, &view),
+        Ok(Answer::Workers(view)) => said(!is_sick(&view, own_only), &view),
         Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
         Err(refusal) => refusal,
     }
@@ -128,22 +142,28 @@ async fn pod(
         let told = format!("`{text}` is no UID of a pod: give its metadata.uid");
         return refuse(StatusCode::NOT_FOUND, &told);
     };
-    let own_only = match query.as_deref() {
-        None | Some("") => false,
-        Some("only=own") => true,
-        Some(other) => {
-            let told = format!("unknown `{other}`: there is `only=own`, for liveness probes");
-            return refuse(StatusCode::BAD_REQUEST, &told);
-        }
+    let own_only = match own_only(query.as_deref()) {
+        Ok(own_only) => own_only,
+        Err(told) => return refuse(StatusCode::BAD_REQUEST, &told),
     };
     match ask(&front, Ask::Workers(Whose::Pod(uid))).await {
-        Ok(Answer::Workers(view)) => {
-            let is_sick = if own_only { view.own_fault } else { view.wedged };
-            said(!is_sick, &view)
-        }
+        Ok(Answer::Workers(view)) => said(!is_sick(&view, own_only), &view),
         Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
         Err(refusal) => refusal,
     }
+}
+
+/// Whether a query asks for troubles only that a restart of the worker helps against.
+fn own_only(query: Option<&str>) -> Result<bool, String> {
+    match query {
+        None | Some("") => Ok(false),
+        Some("only=own") => Ok(true),
+        Some(other) => Err(format!("unknown `{other}`: there is `only=own`, for liveness probes")),
+    }
+}
+
+const fn is_sick(view: &WorkersView, own_only: bool) -> bool {
+    if own_only { view.own_fault } else { view.wedged }
 }
 
 async fn rooms(State(front): State<Front>, RawQuery(query): RawQuery) -> Response {
@@ -190,6 +210,14 @@ fn limits(query: &str) -> Result<(usize, Option<u32>), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_liveness_probe_asks_for_the_workers_own_troubles() {
+        assert_eq!(own_only(None), Ok(false));
+        assert_eq!(own_only(Some("")), Ok(false));
+        assert_eq!(own_only(Some("only=own")), Ok(true));
+        assert!(own_only(Some("only=foo")).unwrap_err().contains("`only=foo`"));
+    }
 
     #[test]
     fn limits_are_read_and_bad_ones_named() {

@@ -67,7 +67,7 @@ impl Writer<'_> {
             room: Some(RoomId(append.room.0)),
             late: Some(append.late),
             tier: Some(append.tier.name()),
-            peers: Some(self.peers(&append.peers)),
+            peers: Some(self.peers(append.worker, &append.peers)),
             bytes: Some(BytesField::from(Bytes { expected: append.expected, ..Bytes::default() })),
             ..self.of(append.worker, append.seq)
         }
@@ -80,7 +80,7 @@ impl Writer<'_> {
             .map(|name| name.identity.verdict_id(verdict.seq, verdict.finding, verdict.cause));
         let ruled_out = verdict.ruled_out.iter().map(|(cause, because)| RuledOut {
             cause: cause.name(),
-            because: self.evidence(because),
+            because: self.evidence(verdict.worker, because),
         });
         let is_head = verdict.behind_count > 0;
         let of_a_room = verdict.tier != Tier::Node;
@@ -101,8 +101,10 @@ impl Writer<'_> {
             dwell_s: Some(verdict.dwell.secs_f64()),
             bytes: Some(verdict.bytes.into()),
             since_progress_s: Some(verdict.since_progress.secs_f64()),
-            peers: Some(self.peers(&verdict.peers)),
-            evidence: Some(verdict.evidence.iter().map(|e| self.evidence(e)).collect()),
+            peers: Some(self.peers(verdict.worker, &verdict.peers)),
+            evidence: Some(
+                verdict.evidence.iter().map(|e| self.evidence(verdict.worker, e)).collect(),
+            ),
             ruled_out: Some(ruled_out.collect()),
             coverage: Some(fields(&verdict.coverage)),
             ..self.of(verdict.worker, verdict.seq)
@@ -140,8 +142,8 @@ impl Writer<'_> {
             stalled: Some(dwell.stalled),
             dwell_s: Some(dwell.dwell.secs_f64()),
             bytes: Some(dwell.bytes.into()),
-            peers: Some(self.peers(&dwell.peers)),
-            evidence: Some(dwell.evidence.iter().map(|e| self.evidence(e)).collect()),
+            peers: Some(self.peers(dwell.worker, &dwell.peers)),
+            evidence: Some(dwell.evidence.iter().map(|e| self.evidence(dwell.worker, e)).collect()),
             ..self.of(dwell.worker, dwell.seq)
         }
     }
@@ -176,22 +178,22 @@ impl Writer<'_> {
         })
     }
 
-    /// Peers by name.
-    pub fn peers(&self, peers: &[Peer]) -> Vec<PeerField> {
-        peers.iter().filter_map(|peer| self.peer(*peer)).collect()
+    /// A worker's peers by name.
+    pub fn peers(&self, of: Worker, peers: &[Peer]) -> Vec<PeerField> {
+        peers.iter().filter_map(|peer| self.peer(of, *peer)).collect()
     }
 
-    fn peer(&self, peer: Peer) -> Option<PeerField> {
+    fn peer(&self, of: Worker, peer: Peer) -> Option<PeerField> {
         let name = self.names.peer_name(peer)?;
         Some(PeerField {
             kind: name.kind.clone(),
             value: name.value.clone(),
-            pid: self.names.pid_of(name),
+            pid: self.names.pid_of(of, name),
         })
     }
 
-    fn evidence(&self, evidence: &Evidence) -> EvidenceField {
-        let peer = evidence.peer.and_then(|peer| self.peer(peer));
+    fn evidence(&self, of: Worker, evidence: &Evidence) -> EvidenceField {
+        let peer = evidence.peer.and_then(|peer| self.peer(of, peer));
         EvidenceField {
             id: evidence.id.name(),
             text: words::evidence(evidence, peer.as_ref(), self.clock),
