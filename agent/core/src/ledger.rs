@@ -59,6 +59,7 @@ pub struct Ledger {
     far: far::FarRooms,
     agenda: BTreeSet<(Nanos, Worker, Seq)>,
     outputs: VecDeque<Output>,
+    forgotten: Vec<(Worker, Seq)>,
     misfits: u64,
 }
 
@@ -72,6 +73,7 @@ impl Ledger {
             far: far::FarRooms::new(),
             agenda: BTreeSet::new(),
             outputs: VecDeque::new(),
+            forgotten: Vec::new(),
             misfits: 0,
         }
     }
@@ -306,9 +308,10 @@ impl Ledger {
         self.books.values().fold(Kept::default(), |sum, book| sum.with(book.kept()))
     }
 
-    /// Whether a stay is still spoken of: it is open, or its thread stays with it.
-    pub fn knows(&self, worker: Worker, seq: Seq) -> bool {
-        self.books.get(&worker).is_some_and(|book| book.accounts.contains_key(&seq))
+    /// Stays whose dwell was told while a thread stayed with them, and of which nothing more will be
+    /// said, since the last call. Ask once the outputs are taken.
+    pub fn take_forgotten(&mut self) -> Vec<(Worker, Seq)> {
+        core::mem::take(&mut self.forgotten)
     }
 
     /// Open rooms of all workers.

@@ -233,6 +233,9 @@ pub struct Dwell {
     pub cause: Option<Cause>,
     /// Whether a stall was ever told of it.
     pub stalled: bool,
+    /// Its thread stays with it: more may be said of it, until it is
+    /// [forgotten](crate::Ledger::take_forgotten).
+    pub held: bool,
     /// What speaks for the cause.
     pub evidence: Vec<Evidence>,
 }

@@ -91,6 +91,7 @@ impl Replay {
         for output in said(&mut self.ledger) {
             sink.write(&writer.line(&output)).map_err(RunError::io("writing a line"))?;
         }
+        self.ledger.take_forgotten();
         Ok(())
     }
 }

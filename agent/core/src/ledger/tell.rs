@@ -112,6 +112,7 @@ impl Ledger {
     pub(super) fn forget_left(&mut self, at: Nanos, worker: Worker, seq: Seq) {
         self.clear(at, worker, seq, ClearReason::Ended);
         self.forget(at, worker, seq);
+        self.forgotten.push((worker, seq));
     }
 
     fn forget(&mut self, at: Nanos, worker: Worker, seq: Seq) {
@@ -147,6 +148,7 @@ impl Ledger {
             peers: account.peers.clone(),
             cause,
             stalled: account.stalled,
+            held: book.is_captor(seq),
             evidence,
         }));
     }

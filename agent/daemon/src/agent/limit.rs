@@ -154,6 +154,7 @@ mod tests {
             peers: Vec::new(),
             cause: None,
             stalled,
+            held: false,
             tier: inflightd_core::verdict::Tier::Room,
             evidence: Vec::new(),
         })

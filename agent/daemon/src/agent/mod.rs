@@ -335,6 +335,9 @@ impl Agent {
                 for output in outputs {
                     self.write(&output, now)?;
                 }
+                for (worker, seq) in self.ledger.take_forgotten() {
+                    self.names.remove_room(worker, seq);
+                }
             }
             if is_last {
                 break;
@@ -365,24 +368,12 @@ impl Agent {
         self.glances.take(output);
         let writer = Writer { names: &self.names, clock: self.clock };
         self.teller.write(output, writer, (removal, now))?;
-        let over = match output {
-            Output::Dwell(dwell) => Some((dwell.worker, dwell.seq)),
-            Output::Clear(clear) => Some((clear.worker, clear.seq)),
-            _ => None,
-        };
-        if let Some((worker, seq)) = over.filter(|(worker, seq)| !self.ledger.knows(*worker, *seq))
+        if let Output::Dwell(dwell) = output
+            && !dwell.held
         {
-            self.names.remove_room(worker, seq);
+            self.names.remove_room(dwell.worker, dwell.seq);
         }
         Ok(())
-    }
-
-    /// The number that the table gave to a room's removal; 0 where it has none.
-    fn removal_of(&mut self, worker: Worker, seq: Seq) -> u64 {
-        self.workers
-            .get_mut(&worker)
-            .or_else(|| self.ended.iter_mut().find(|watched| watched.number == worker))
-            .map_or(0, |watched| watched.tracker.take_number(seq))
     }
 
     /// Forgets the workers that have ended, now that their last lines are written.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use inflightd_core::fact::Worker;
+use inflightd_core::fact::{Seq, Worker};
 use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
 
 use super::Agent;
@@ -55,6 +55,14 @@ impl Agent {
             self.names.add_worker(number, WorkerName { identity: gone.identity, about });
             self.names.end_worker(number, Nanos(gone.at));
         }
+    }
+
+    /// The number that the table gave to a room's removal; 0 where it has none.
+    pub(super) fn removal_of(&mut self, worker: Worker, seq: Seq) -> u64 {
+        self.workers
+            .get_mut(&worker)
+            .or_else(|| self.ended.iter_mut().find(|watched| watched.number == worker))
+            .map_or(0, |watched| watched.tracker.take_number(seq))
     }
 
     /// A worker number that was never used.

@@ -36,6 +36,7 @@ fn dwell(worker: u32, outcome: Outcome) -> Output {
         peers: Vec::new(),
         cause: None,
         stalled: false,
+        held: false,
         evidence: Vec::new(),
         tier: Tier::Room,
     })
