@@ -21,7 +21,7 @@ use std::collections::BTreeSet;
 use std::io;
 
 use inflightd_capture::{Input, feed};
-use inflightd_core::fact::{Seq, Worker};
+use inflightd_core::fact::Worker;
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Reason, Sight, Source};
 
 use census::Workers;
