@@ -21,6 +21,10 @@ SETTINGS = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    # The library is there, for torch needs it, and wants GPUs: without it ranks speak by gloo.
+    "SGLANG_NCCL_SO_PATH": "none: this is a CPU",
+    # What several ranks would compile with their first request takes minutes on two cores.
+    "TORCH_COMPILE_DISABLE": "1",
     # With UCX's default transports on one host a frozen peer does not stall a write.
     "UCX_TLS": "tcp,self",
     "UCX_NET_DEVICES": "lo",

@@ -104,15 +104,15 @@ class Pair:
                 say("refused", why=f"{path} of {server.name}: {status} {client.reason(answer)}")
             time.sleep(every)
 
-    def signal(self, server, name, whole=False):
-        """Signal a server's scheduler, or all of it."""
-        self.servers[server].signal(getattr(signal, name), whole)
+    def signal(self, server, name, whole=False, rank=0):
+        """Signal a server's scheduler of that rank, or all of it."""
+        self.servers[server].signal(getattr(signal, name), whole, rank)
         say("signalled", server=server, name=name)
 
-    def when(self, room, state, server, name, whole=False):
-        """Do that the moment the prefill's room comes to be in that state."""
+    def when(self, room, state, server, name, whole=False, rank=0):
+        """Do that the moment the prefill's room comes to be in that state at that rank."""
         with self.told:
-            self.triggers.append((room, state, server, name, whole))
+            self.triggers.append((room, state, rank, server, name, whole))
         say("waiting", room=room)
 
     def foreign(self, server):
@@ -141,17 +141,19 @@ class Pair:
 
     def seen(self, event):
         """Hand on what a watch has seen, and hit where that was waited for."""
-        if event["event"] == "engine":
+        kind = event.pop("event")
+        if kind == "engine":
+            self.servers[event["server"]].schedulers[event["rank"]] = event["pid"]
             self.hears[event["server"]] = event["hears"]
-        say(event.pop("event"), **event)
+        say(kind, **event)
         if event.get("server") != "prefill" or "state" not in event:
             return
-        key = (event["room"], event["state"])
+        key = (event["room"], event["state"], event["rank"])
         with self.told:
-            due = [trigger for trigger in self.triggers if trigger[:2] == key]
-            self.triggers = [trigger for trigger in self.triggers if trigger[:2] != key]
-        for room, _, server, name, whole in due:
-            self.servers[server].signal(getattr(signal, name), whole)
+            due = [trigger for trigger in self.triggers if trigger[:3] == key]
+            self.triggers = [trigger for trigger in self.triggers if trigger[:3] != key]
+        for room, _, rank, server, name, whole in due:
+            self.servers[server].signal(getattr(signal, name), whole, rank)
             say("hit", room=room, server=server, name=name)
 
     def forked(self, message):
@@ -173,10 +175,10 @@ class Pair:
         begun = time.monotonic()
         while server.status is None and time.monotonic() < begun + READY:
             status, _ = client.call(server, "GET", "/v1/models", patience=2.0)
-            server.scheduler = server.find_scheduler()
-            if status == 200 and server.scheduler:
+            ranks = [pid for _, pid in sorted(server.schedulers.items())]
+            if status == 200 and ranks:
                 took = round(time.monotonic() - begun, 2)
-                facts = {"server": server.name, "pid": server.scheduler, "port": server.port}
+                facts = {"server": server.name, "ranks": ranks, "port": server.port}
                 say("ready", took_s=took, processes=server.processes(), **facts)
                 return
             time.sleep(0.1)

@@ -7,10 +7,6 @@ import socket
 
 import space
 
-TITLE = b"sglang::schedul"
-"""How the kernel's short name of a scheduler begins."""
-
-
 class Server:
     """A forked server; `space` is the network namespace that it lives in, or none."""
 
@@ -21,7 +17,8 @@ class Server:
         self.space = inside
         self.port, self.bootstrap = ports(host, inside, 2)
         self.pid = None
-        self.scheduler = None
+        self.schedulers = {}
+        """Their pids by rank, as they say themselves once they are built."""
         self.status = None
 
     def flags(self, model, backend, bootstrap, more):
@@ -50,20 +47,9 @@ class Server:
             new += children(pid)
         return found
 
-    def find_scheduler(self):
-        """Host pid of its scheduler, or none."""
-        for pid in self.processes():
-            try:
-                with open(f"/proc/{pid}/comm", "rb") as name:
-                    if name.read().startswith(TITLE):
-                        return pid
-            except OSError:
-                continue
-        return None
-
-    def signal(self, number, whole=False):
-        """Signal its scheduler, or all its processes."""
-        targets = self.processes() if whole else [self.scheduler]
+    def signal(self, number, whole=False, rank=0):
+        """Signal the scheduler of a rank, or all its processes."""
+        targets = self.processes() if whole else [self.schedulers[rank]]
         for pid in targets:
             try:
                 os.kill(pid, number)

@@ -37,6 +37,7 @@ class Watch:
         self.events = events
         self.scheduler = scheduler
         self.manager = manager_of(scheduler)
+        self.rank = self.manager.attn_tp_rank
         self.rooms = {}
         self.free = None
         self.polls, self.said_at = 0, 0.0
@@ -45,7 +46,8 @@ class Watch:
         self.say("engine", pid=os.getpid(), hears=hears)
 
     def say(self, event, **fields):
-        line = {"event": event, "at": time.monotonic_ns(), "server": self.server, **fields}
+        line = {"event": event, "at": time.monotonic_ns(), "server": self.server}
+        line |= {"rank": self.rank, **fields}
         os.write(self.events, (json.dumps(line) + "\n").encode())
 
     def run(self):

@@ -56,6 +56,12 @@ fn bytes(bytes: Bytes) -> String {
     format!("bytes={}/{}/{}", bytes.completed, bytes.posted, bytes.expected)
 }
 
+/// What it says, and of which other worker.
+fn evidence(evidence: &Evidence) -> String {
+    let name = evidence.id.name();
+    evidence.worker.map_or_else(|| name.to_owned(), |worker| format!("{name}(w{})", worker.0))
+}
+
 fn write_verdict(to: &mut String, verdict: &Verdict) -> std::fmt::Result {
     write!(
         to,
@@ -71,7 +77,7 @@ fn write_verdict(to: &mut String, verdict: &Verdict) -> std::fmt::Result {
         verdict.dwell.0,
         bytes(verdict.bytes),
     )?;
-    let names: Vec<_> = verdict.evidence.iter().map(|Evidence { id, .. }| id.name()).collect();
+    let names: Vec<_> = verdict.evidence.iter().map(evidence).collect();
     write!(to, "{} ruled_out=", names.join(","))?;
     let names: Vec<_> = verdict.ruled_out.iter().map(|(cause, _)| cause.name()).collect();
     write!(to, "{}", names.join(","))?;

@@ -18,6 +18,7 @@ mod case;
 mod node;
 mod peers;
 mod queue;
+mod rooms;
 mod transfers;
 mod unhooked;
 
@@ -25,6 +26,7 @@ use crate::account::Transfer;
 use node::Node;
 pub(crate) use queue::Behind;
 use queue::{Captive, Freed};
+use rooms::ByRoom;
 pub(crate) use transfers::Post;
 use unhooked::Stays;
 
@@ -63,6 +65,7 @@ pub(crate) struct Thread {
 pub(crate) struct Book {
     /// Open rooms. Boxed: a tree's nodes are half empty when its keys only grow.
     pub(crate) accounts: BTreeMap<Seq, Box<Account>>,
+    by_room: ByRoom,
     pub(crate) coverage: Coverage,
     /// The latest moment that the book was told of.
     pub(crate) now: Nanos,
@@ -120,6 +123,7 @@ impl Book {
             let account = Account::new(at, seen_at, append, tier);
             self.accounts.insert(append.seq, Box::new(account));
             self.line.insert(append.seq);
+            self.by_room.enter(append.room, append.seq);
             self.stillest.set(self.stillest.get().min(at));
         }
         let begun = self.accounts.get(&append.seq).is_some_and(|account| !account.in_line);
@@ -263,6 +267,7 @@ impl Book {
     pub(crate) fn remove(&mut self, at: Nanos, seq: Seq) -> Option<Account> {
         let account = *self.accounts.remove(&seq)?;
         self.line.remove(&seq);
+        self.by_room.leave(account.room, seq);
         for handle in &account.handles {
             // A transfer outlives its room until its handle is released; it is nobody's then.
             if let Some(transfer) = self.transfers.get_mut(handle) {

@@ -1,6 +1,6 @@
 //! What a verdict rests on: facts by ids that are never reused, with their numbers.
 
-use crate::fact::{Handle, Peer, Tid};
+use crate::fact::{Handle, Peer, Tid, Worker};
 use crate::time::Nanos;
 use crate::verdict::words;
 
@@ -88,6 +88,9 @@ words! {
         FarWaitsForMemory = 37, "far_waits_for_memory";
         /// A thread by which the engine hears from its peers has ended, seen at `at`.
         ListenerGone = 38, "listener_gone";
+        /// Another worker on this node, `worker`, has the room open too and has not done its part;
+        /// payload of it last moved there at `at`, or it entered then.
+        OtherRankWaits = 39, "other_rank_waits";
     }
 }
 
@@ -110,6 +113,8 @@ pub struct Evidence {
     pub tid: Option<Tid>,
     /// The transfer that it is about.
     pub handle: Option<Handle>,
+    /// The other worker that it is about.
+    pub worker: Option<Worker>,
 }
 
 impl Evidence {
@@ -124,6 +129,7 @@ impl Evidence {
             peer: None,
             tid: None,
             handle: None,
+            worker: None,
         }
     }
 
@@ -173,6 +179,13 @@ impl Evidence {
     #[must_use]
     pub const fn handle(mut self, handle: Handle) -> Self {
         self.handle = Some(handle);
+        self
+    }
+
+    /// About another worker.
+    #[must_use]
+    pub const fn worker(mut self, worker: Worker) -> Self {
+        self.worker = Some(worker);
         self
     }
 }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 pub use crate::account::Failure;
 use crate::coverage::Coverage;
 use crate::evidence::{Evidence, EvidenceId as Id};
-use crate::fact::{Handle, Life, Meter, Peer, Phase, Seq, Tid};
+use crate::fact::{Handle, Life, Meter, Peer, Phase, Seq, Tid, Worker};
 use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::verdict::{Bytes, Cause, Finding};
@@ -86,6 +86,15 @@ pub enum Far {
     Unknown,
 }
 
+/// Another worker of this node that has the same room open and has not done its part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OtherRank {
+    /// Which.
+    pub worker: Worker,
+    /// When payload of the room last moved there, or when it entered.
+    pub progress: Nanos,
+}
+
 /// Everything that is known of a room.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent answers, each read by its name")]
@@ -135,6 +144,8 @@ pub struct Case<'a> {
     pub endpoint_failure: Option<Failure>,
     /// What the engine that receives it says.
     pub far: Far,
+    /// Of a room that this rank is done with: the other ranks on this node that are not.
+    pub others: Vec<OtherRank>,
     /// Its peers.
     pub peers: Vec<PeerCase>,
     /// Whether `peers` is all of them.

@@ -20,6 +20,7 @@ mod tell;
 mod agenda;
 mod far;
 mod node;
+mod ranks;
 
 /// Most workers at a time; facts of further ones are counted as misfits.
 pub const WORKERS_MAX: usize = 1024;

@@ -1,6 +1,7 @@
 """The plugin around the real poll of SGLang's inflight queue, of several versions."""
 
 import logging
+import random
 import statistics
 import sys
 import time
@@ -10,7 +11,7 @@ from unittest import mock
 
 import sglang_parts as parts
 import sglang_wheel
-from inflightd_hook.sglang import attach
+from inflightd_hook.sglang import attach, vitals
 from sglang_parts import KVPoll
 from test_hook import BEATS, EXPECTED, GAUGES, OUTCOME, PEERS, PHASE, RID, STATE
 
@@ -21,10 +22,10 @@ PARKED, PEERS_READY, FAILED, EXEMPT, DONE_HERE = 1, 2, 4, 5, 6
 class Pair:
     """A scheduler that was just built, and its table."""
 
-    def __init__(self, version, manager=None):
+    def __init__(self, version, manager=None, opened=parts.opened):
         attach._shards.clear()
         self.manager = manager or parts.manager()
-        with mock.patch.object(attach.inflightd_hook, "open_worker", parts.opened):
+        with mock.patch.object(attach.inflightd_hook, "open_worker", opened):
             self.scheduler = parts.scheduler_class(version)(self.manager)
         self.table = parts.table()
 
@@ -177,6 +178,59 @@ class Queue(unittest.TestCase):
         pair.scheduler.max_total_num_tokens = 4096
         said = lambda: [pair.table.word(GAUGES + code) - 1 for code in (1, 2, 3, 4)]  # noqa: E731
         self.polls_until(pair, lambda: said() == [111, 4096, 100, 16])
+
+
+class Ranks(unittest.TestCase):
+    """Ranks reduce the states of their requests by place in the list: one that is longer or in
+    another order on one rank gives requests the states of others, or hangs all of them."""
+
+    @each_version
+    def test_a_rank_s_list_has_the_length_and_order_that_it_has_without_the_plugin(self, version):
+        with mock.patch.object(vitals, "LOOK_S", 0.0):
+            faults, pair = attach.faults.count, Pair(version)
+            told, hooked = set(), []
+            for lists in self.lists(version, pair):
+                hooked.append(lists)
+                told.update(pair.table.count(seq, PHASE) for seq in pair.seqs())
+                self.assertEqual(len(pair.seqs()), len(lists[-1]))
+        self.assertIn(DONE_HERE, told)
+        self.assertEqual(attach.faults.count, faults)
+        off = Pair(version, opened=lambda *_, **__: types.SimpleNamespace(is_on=False))
+        self.assertNotIn("process_disagg_prefill_inflight_queue", vars(off.scheduler))
+        self.assertEqual(hooked, list(self.lists(version, off)))
+
+    def lists(self, version, pair):
+        """For each of many polls: the requests whose states are reduced, and the queue after it."""
+        dice, reduced = random.Random(version), []
+
+        def reduce(pollers, *_):
+            reduced.append([poller.rid for poller in pollers])
+            # What the other ranks say keeps some of them.
+            return [min(poller.poll(), poller.others) for poller in pollers]
+
+        poll = getattr(type(pair.scheduler), "process_disagg_prefill_inflight_queue")
+        scope = {"poll_and_all_reduce_attn_cp_tp_group": reduce}
+        with mock.patch.dict(poll.__globals__, scope):
+            for number in range(300):
+                self.change(dice, pair, number)
+                reduced.clear()
+                pair.poll()
+                queue = pair.scheduler.disagg_prefill_inflight_queue
+                yield [*reduced, [req.rid for req in queue]]
+
+    def change(self, dice, pair, number):
+        """A request enters, this rank ends its part of another, the other ranks of a third."""
+        if dice.random() < 0.6:
+            sender = pair.enters(f"rid-{number}", number).disagg_kv_sender
+            sender.rid, sender.others = f"rid-{number}", KVPoll.Transferring
+        queue = pair.scheduler.disagg_prefill_inflight_queue
+        senders = [req.disagg_kv_sender for req in queue]
+        for sender in dice.sample(senders, min(2, len(senders))):
+            if dice.random() < 0.5:
+                sender.others = KVPoll.Success
+            elif sender.conclude_state is None:
+                sender.conclude_state = dice.choice([KVPoll.Success, KVPoll.Success, KVPoll.Failed])
+                sender.state, sender.reason = sender.conclude_state, "KVTransferError"
 
 
 class Switch(unittest.TestCase):

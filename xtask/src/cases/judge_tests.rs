@@ -45,7 +45,7 @@ pub(super) fn verdict(room: u64, seconds: f64, finding: &str, cause: &str) -> Se
     seen.line.finding = Some(finding.to_owned());
     seen.line.cause = Some(cause.to_owned());
     seen.line.severity = Some("alert".to_owned());
-    seen.line.evidence = vec![Evidence { id: "posted".to_owned() }];
+    seen.line.evidence = vec![Evidence { id: "posted".to_owned(), ..Evidence::default() }];
     seen
 }
 

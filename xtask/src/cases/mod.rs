@@ -29,7 +29,7 @@ pub(crate) use net::{HERE, Net, Place};
 pub(crate) use pair::hear;
 pub(crate) use record::Seen;
 #[cfg(test)]
-pub(crate) use record::{Line, Worker};
+pub(crate) use record::{Evidence, Line, Worker};
 pub(crate) use report::{Report, table, verdict};
 pub(crate) use scratch::Scratch;
 

@@ -123,6 +123,8 @@ pub(crate) struct Worker {
 #[serde(default)]
 pub(crate) struct Evidence {
     pub(crate) id: String,
+    /// The other worker on this node that it is about.
+    pub(crate) worker: Option<Worker>,
 }
 
 /// A cause that a line rules out.

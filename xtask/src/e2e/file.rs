@@ -30,8 +30,8 @@ pub(super) struct Case {
     pub(super) compare: bool,
     /// What is done, in order.
     pub(super) steps: Vec<Step>,
-    /// What is right, one for each room that is named. A room that is not named is healthy: both
-    /// sides answer it with 200 and no alert is given.
+    /// What is right, one for each room that is named and each rank that has something to say of
+    /// it. A room that is not named is healthy: both sides answer it with 200 and no alert is given.
     #[serde(default)]
     pub(super) right: Vec<Right>,
     /// The engine does not recover: no more requests are sent after the steps.
@@ -93,6 +93,11 @@ pub(super) struct Spoil {
 pub(super) struct Right {
     /// The room.
     pub(super) room: String,
+    /// At which rank of the prefill.
+    #[serde(default)]
+    pub(super) rank: usize,
+    /// The rank of the prefill that its evidence must name as not done.
+    pub(super) names: Option<usize>,
     /// `finding / cause` of the alert, any of these; none when no alert is right.
     #[serde(default)]
     pub(super) alert: Vec<String>,
@@ -135,9 +140,15 @@ impl Right {
 }
 
 impl Case {
-    /// What is right about a room; none for a healthy one.
-    pub(super) fn right_of(&self, room: &str) -> Option<&Right> {
-        self.right.iter().find(|right| right.room == room)
+    /// What is right about a room at a rank of the prefill; none where it is healthy.
+    pub(super) fn right_of(&self, room: &str, rank: usize) -> Option<&Right> {
+        self.right.iter().find(|right| right.room == room && right.rank == rank)
+    }
+
+    /// How many ranks the prefill must have for what is right.
+    pub(super) fn ranks(&self) -> usize {
+        let stated = self.right.iter().map(|right| right.rank.max(right.names.unwrap_or(0)));
+        stated.max().map_or(1, |last| last + 1)
     }
 }
 
@@ -173,18 +184,22 @@ fn parse(name: &str, text: &str) -> Result<Case> {
         bail!("right.room: no step requests {:?}\nfix: request it or name another", right.room);
     }
     let unsaid = case.steps.iter().find_map(|step| match step {
-        Step::Request { room, .. } if case.right_of(room).is_none() => Some(room),
+        Step::Request { room, .. } if case.right_of(room, 0).is_none() => Some(room),
         _ => None,
     });
     if let Some(room) = unsaid {
         bail!("steps: nothing is said about room {room:?}\nfix: add a [[right]] for it");
     }
-    let waited = case.steps.iter().find_map(|step| match step {
-        Step::Verdict { room } | Step::Clear { room, .. } => Some(room),
+    let unsaid = case.steps.iter().find_map(|step| match step {
+        Step::Verdict { room, rank } | Step::Clear { room, rank, .. } => {
+            case.right_of(room, *rank).is_none().then_some((room, rank))
+        }
         _ => None,
     });
-    if let Some(room) = waited.filter(|room| case.right_of(room).is_none()) {
-        bail!("steps: a verdict on {room:?} is waited for\nfix: add a [[right]] for it");
+    if let Some((room, rank)) = unsaid {
+        bail!(
+            "steps: a verdict on {room:?} at rank {rank} is waited for\nfix: add a [[right]] for it"
+        );
     }
     Ok(case)
 }

@@ -20,6 +20,8 @@ pub(super) enum Fault {
     Wrong { room: String, given: String },
     #[error("{room}: told after {after_s:.1} s, due within {within_s:.1} s")]
     Late { room: String, after_s: f64, within_s: f64 },
+    #[error("{room}: the evidence does not name rank {rank} of the prefill")]
+    Unnamed { room: String, rank: usize },
     #[error("{room}: the alert is not taken back")]
     NotCleared { room: String },
     #[error("{room}: the alert is taken back ({why}) while its cause still stands")]
@@ -57,7 +59,7 @@ pub(super) struct Row {
 /// What the judge says of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Judgement {
-    /// One for each room that the case names.
+    /// One for each room that the case names, and for each rank with something to say of it.
     pub(super) rows: Vec<Row>,
     /// Healthy requests that were served.
     pub(super) healthy: usize,
@@ -69,16 +71,18 @@ pub(super) struct Judgement {
 pub(super) fn judge(case: &Case, record: &Record) -> Judgement {
     let mut judgement = Judgement::default();
     for (number, room) in &record.rooms {
-        let right = room.name.as_ref().and_then(|name| case.right_of(name));
+        let right = |rank| case.right_of(room.name.as_ref()?, rank);
         let name = room.name.clone().unwrap_or_else(|| format!("healthy room {number}"));
-        client(&name, room, right, &mut judgement.faults);
-        // Without the hook no alert is a room's own; those of all rooms are judged below.
-        if !record.bare {
-            told(&name, *number, room, right, record, &mut judgement.faults);
-        }
-        match right {
-            Some(right) => judgement.rows.push(row(&name, *number, room, right, record)),
-            None => judgement.healthy += usize::from(room.is_served()),
+        client(&name, room, right(0), &mut judgement.faults);
+        judgement.healthy += usize::from(right(0).is_none() && room.is_served());
+        for rank in 0..record.ranks.len().max(1) {
+            let name = if rank == 0 { name.clone() } else { format!("{name} at rank {rank}") };
+            let lines: Vec<&Seen> = record.about(*number, rank).collect();
+            // Without the hook no alert is a room's own; those of all rooms are judged below.
+            if !record.bare {
+                told(&name, &lines, room, right(rank), record, &mut judgement.faults);
+            }
+            judgement.rows.extend(right(rank).map(|right| row(&name, &lines, room, right)));
         }
     }
     if record.bare {
@@ -111,24 +115,24 @@ fn client(name: &str, room: &Room, right: Option<&Right>, faults: &mut Vec<Fault
 
 fn told(
     name: &str,
-    number: u64,
+    lines: &[&Seen],
     room: &Room,
     right: Option<&Right>,
     record: &Record,
     faults: &mut Vec<Fault>,
 ) {
     let is_right = |seen: &Seen| right.is_some_and(|it| it.allows(&seen.line.says()));
-    for seen in record.about(number).filter(|seen| seen.line.is_alert() && !is_right(seen)) {
+    for seen in lines.iter().filter(|seen| seen.line.is_alert() && !is_right(seen)) {
         faults.push(Fault::Wrong { room: name.to_owned(), given: seen.line.says() });
     }
     if let Some(right) = right.and_then(|right| right.appends) {
-        let given = record.about(number).filter(|seen| seen.line.kind == "append").count();
+        let given = lines.iter().filter(|seen| seen.line.kind == "append").count();
         if given != right {
             faults.push(Fault::Appends { room: name.to_owned(), given, right });
         }
     }
     let Some(right) = right.filter(|right| !right.expected().is_empty()) else { return };
-    let mut verdicts = record.about(number).filter(|seen| seen.line.kind == "verdict");
+    let mut verdicts = lines.iter().filter(|seen| seen.line.kind == "verdict");
     let Some(first) = verdicts.find(|seen| right.expected().contains(&seen.line.says())) else {
         let expected = right.expected().join(" or ");
         faults.push(Fault::Missing { room: name.to_owned(), expected });
@@ -138,20 +142,28 @@ fn told(
     if after_s > right.within_s {
         faults.push(Fault::Late { room: name.to_owned(), after_s, within_s: right.within_s });
     }
-    if !right.then.is_empty() {
-        stands(name, number, &right.then, record, faults);
+    if let Some(rank) = right.names.filter(|rank| !names(first, record.ranks.get(*rank))) {
+        faults.push(Fault::Unnamed { room: name.to_owned(), rank });
     }
-    if right.clears && !record.about(number).any(|seen| seen.line.kind == "clear") {
+    if !right.then.is_empty() {
+        stands(name, lines, &right.then, record, faults);
+    }
+    if right.clears && !lines.iter().any(|seen| seen.line.kind == "clear") {
         faults.push(Fault::NotCleared { room: name.to_owned() });
     }
 }
 
+/// Whether a verdict's evidence names the process as a rank that is not done.
+fn names(verdict: &Seen, pid: Option<&u32>) -> bool {
+    let mut others = verdict.line.evidence.iter().filter_map(|evidence| evidence.worker.as_ref());
+    others.any(|other| Some(&other.pid) == pid)
+}
+
 /// The alert has given way to another, which stands until the decode is let run again.
-fn stands(name: &str, number: u64, then: &[String], record: &Record, faults: &mut Vec<Fault>) {
+fn stands(name: &str, lines: &[&Seen], then: &[String], record: &Record, faults: &mut Vec<Fault>) {
     let until = record.released.unwrap_or(Moment(u64::MAX));
-    let before = record.about(number).filter(|seen| seen.at < until);
-    let told: Vec<&Seen> =
-        before.filter(|s| ["verdict", "clear"].contains(&&*s.line.kind)).collect();
+    let before = lines.iter().filter(|seen| seen.at < until);
+    let told: Vec<_> = before.filter(|s| ["verdict", "clear"].contains(&&*s.line.kind)).collect();
     if !told.iter().any(|seen| seen.line.kind == "verdict" && then.contains(&seen.line.says())) {
         faults.push(Fault::Missing { room: name.to_owned(), expected: then.join(" or ") });
     }
@@ -201,10 +213,10 @@ fn of_all(case: &Case, record: &Record, faults: &mut Vec<Fault>) {
     faults.extend(whys);
 }
 
-fn row(name: &str, number: u64, room: &Room, right: &Right, record: &Record) -> Row {
+fn row(name: &str, lines: &[&Seen], room: &Room, right: &Right) -> Row {
     let quiet = right.alert.is_empty() && !right.info.is_empty();
-    let said = |seen: &&Seen| seen.line.is_alert() || (quiet && seen.line.kind == "verdict");
-    let first = record.about(number).find(said);
+    let said = |seen: &&&Seen| seen.line.is_alert() || (quiet && seen.line.kind == "verdict");
+    let first = lines.iter().find(said);
     let expected = right.expected();
     Row {
         room: name.to_owned(),

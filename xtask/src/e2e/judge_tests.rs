@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::super::file::tests::sample;
 use super::super::record::Answer;
 use super::*;
-use crate::cases::{Line, Worker};
+use crate::cases::{Evidence, Line, Worker};
 
 const FROZEN: &str = "never_started / peer_frozen";
 
@@ -38,7 +38,7 @@ fn good() -> Record {
     let victim = room(Some("victim"), [None, Some(200)]);
     let healthy = room(None, [Some(200), Some(200)]);
     Record {
-        prefill: 7,
+        ranks: vec![7],
         rooms: [(9, victim), (1, healthy)].into_iter().collect(),
         lines: vec![verdict(9, 6, "never_started", "peer_frozen")],
         more: (20, 20),
@@ -78,6 +78,34 @@ fn an_alert_about_a_healthy_room_or_about_nobody_s_is_named() {
     assert!(matches!(healthy.as_slice(), [Fault::Wrong { .. }]), "{healthy:?}");
     let nobody = faults(|_, record| record.lines.push(verdict(3, 7, "blind", "unknown")));
     assert!(matches!(nobody.as_slice(), [Fault::Stranger { .. }]), "{nobody:?}");
+}
+
+#[test]
+fn each_rank_has_its_own_verdict_and_the_evidence_names_the_one_that_is_not_done() {
+    let ranks = |other: u32| {
+        faults(|case, record| {
+            let mut done = case.right[0].clone();
+            done.alert = vec!["completed_not_reaped / remote_rank".to_owned()];
+            done.names = Some(1);
+            case.right[0].rank = 1;
+            case.right.insert(0, done);
+            record.ranks = vec![5, 7];
+            let mut told = verdict(9, 7, "completed_not_reaped", "remote_rank");
+            told.line.worker = Some(Worker { pid: 5 });
+            let waits = Worker { pid: other };
+            let id = "other_rank_waits".to_owned();
+            told.line.evidence = vec![Evidence { id, worker: Some(waits) }];
+            record.lines.push(told);
+        })
+    };
+    assert_eq!(ranks(7), []);
+    assert_eq!(ranks(8), [Fault::Unnamed { room: "victim".to_owned(), rank: 1 }]);
+    let moved = faults(|case, record| {
+        case.right[0].rank = 1;
+        case.right.insert(0, Right { rank: 0, alert: Vec::new(), ..case.right[0].clone() });
+        record.ranks = vec![7, 5];
+    });
+    assert!(matches!(moved.as_slice(), [Fault::Wrong { .. }, Fault::Missing { .. }]), "{moved:?}");
 }
 
 #[test]

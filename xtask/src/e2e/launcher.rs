@@ -44,7 +44,10 @@ pub(super) struct Event {
     /// When, nanoseconds of `CLOCK_MONOTONIC`.
     pub(super) at: u64,
     pub(super) server: String,
-    pub(super) pid: u32,
+    /// Of a server: its schedulers by rank.
+    pub(super) ranks: Vec<u32>,
+    /// Of what one scheduler says: its rank.
+    pub(super) rank: usize,
     pub(super) room: u64,
     pub(super) state: String,
     pub(super) side: String,

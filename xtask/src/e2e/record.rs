@@ -15,8 +15,8 @@ pub(super) const SIDES: [&str; 2] = ["prefill", "decode"];
 /// Everything that the judge looks at.
 #[derive(Debug, Default)]
 pub(super) struct Record {
-    /// Host pid of the prefill's scheduler, whose rooms these are.
-    pub(super) prefill: u32,
+    /// Host pids of the prefill's schedulers by rank, whose rooms these are.
+    pub(super) ranks: Vec<u32>,
     /// Whether it runs without the hook, so that the agent knows transfers only.
     pub(super) bare: bool,
     /// The rooms by their numbers.
@@ -125,8 +125,12 @@ impl Record {
         self.rooms.iter().find(|(_, room)| called(room)).map(|(number, room)| (*number, room))
     }
 
-    /// The lines about one room. Without the hook no line names a room: all count as the room's.
-    pub(super) fn about(&self, number: u64) -> impl Iterator<Item = &Seen> {
-        self.lines.iter().filter(move |seen| self.bare || seen.line.room == Some(number))
+    /// The lines of one rank about a room. Without the hook no line names a room: all count as the
+    /// room's.
+    pub(super) fn about(&self, number: u64, rank: usize) -> impl Iterator<Item = &Seen> {
+        let pid = self.ranks.get(rank).copied();
+        let of_rank = move |seen: &&Seen| seen.line.worker.as_ref().map(|one| one.pid) == pid;
+        let of_room = move |seen: &&Seen| self.bare || seen.line.room == Some(number);
+        self.lines.iter().filter(of_rank).filter(of_room)
     }
 }

@@ -68,13 +68,26 @@ pub(super) enum Step {
     Load(Load),
     /// The moment the prefill's room comes to be in that state, the server is hit; so are, as far
     /// as the judge goes, all rooms that are named and sent.
-    When { room: String, state: String, who: Who, hit: Hit },
+    When {
+        room: String,
+        state: String,
+        who: Who,
+        hit: Hit,
+        /// Whose state is meant, and who is hit: of servers with several ranks.
+        #[serde(default)]
+        rank: usize,
+    },
     /// Wait until that has happened.
     Hit { room: String, within_s: f64 },
     /// SIGSTOP to the scheduler.
     Stop { who: Who },
     /// SIGCONT to the scheduler.
-    Continue { who: Who },
+    Continue {
+        who: Who,
+        /// Which one, of a server with several ranks.
+        #[serde(default)]
+        rank: usize,
+    },
     /// Kill a server and wait for its end.
     Kill { who: Who },
     /// Start a server that was killed, on its old ports; wait until it answers.
@@ -103,9 +116,20 @@ pub(super) enum Step {
     /// Let time pass.
     Sleep { seconds: f64 },
     /// Wait until the agent has told the alert that is right for the room, or should have.
-    Verdict { room: String },
+    Verdict {
+        room: String,
+        /// At which rank of the prefill.
+        #[serde(default)]
+        rank: usize,
+    },
     /// Wait until the agent has taken the room's alert back.
-    Clear { room: String, within_s: f64 },
+    Clear {
+        room: String,
+        within_s: f64,
+        /// At which rank of the prefill.
+        #[serde(default)]
+        rank: usize,
+    },
     /// Wait until all sides that were asked have answered for the room.
     Answered { room: String, within_s: f64 },
     /// Wait until the prefill's room is in that state.

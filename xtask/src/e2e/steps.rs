@@ -81,18 +81,18 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
             world.request(Some(room), &asked).map(drop)
         }
         Step::Load(healthy) => load(healthy, world).map(drop),
-        Step::When { room, state, who, hit } => {
+        Step::When { room, state, who, hit, rank } => {
             let (room, (name, whole)) = (world.number(room), hit.signal());
             let command = json!({
                 "do": "when", "room": room, "state": state, "server": who.name(),
-                "name": name, "whole": whole,
+                "name": name, "whole": whole, "rank": rank,
             });
             world.order(&command, "waiting").map(drop)
         }
-        Step::Stop { who } => signal(*who, "SIGSTOP", world),
-        Step::Continue { who } => {
+        Step::Stop { who } => signal(*who, 0, "SIGSTOP", world),
+        Step::Continue { who, rank } => {
             world.record().released.get_or_insert(Moment::now());
-            signal(*who, "SIGCONT", world)
+            signal(*who, *rank, "SIGCONT", world)
         }
         Step::Kill { who } => kill(*who, world),
         Step::Start { who } => {
@@ -132,11 +132,11 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
 fn wait(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
     match step {
         Step::Sleep { seconds } => drop(world.wait(Duration::from_secs_f64(*seconds), |_| false)?),
-        Step::Verdict { room } => verdict(case, room, world)?,
-        Step::Clear { room, within_s } => {
+        Step::Verdict { room, rank } => verdict(case, room, *rank, world)?,
+        Step::Clear { room, within_s, rank } => {
             let number = world.number(room);
             let clear =
-                |record: &Record| record.about(number).any(|seen| seen.line.kind == "clear");
+                |record: &Record| record.about(number, *rank).any(|seen| seen.line.kind == "clear");
             world.wait(Duration::from_secs_f64(*within_s), |world| clear(world.seen()))?;
         }
         Step::Answered { room, within_s } => {
@@ -167,23 +167,23 @@ fn wait_for(
 }
 
 /// Wait for what is to be told of the room until it is clearly overdue.
-fn verdict(case: &Case, name: &str, world: &mut World<'_>) -> Result<()> {
+fn verdict(case: &Case, name: &str, rank: usize, world: &mut World<'_>) -> Result<()> {
     let right =
-        case.right_of(name).with_context(|| format!("steps: nothing is right for {name}"))?;
+        case.right_of(name, rank).with_context(|| format!("steps: nothing is right for {name}"))?;
     let (number, room) =
         world.seen().room(name).with_context(|| format!("{name} is not requested"))?;
     let due = room.injected.plus(Duration::from_secs_f64(right.within_s)).plus(GRACE);
     let alarm = !right.alert.is_empty();
     let told = |record: &Record| {
         record
-            .about(number)
+            .about(number, rank)
             .any(|seen| seen.line.is_alert() || (!alarm && seen.line.kind == "verdict"))
     };
     world.wait(due.since(Moment::now()), |world| told(world.seen())).map(drop)
 }
 
-fn signal(who: Who, name: &str, world: &mut World<'_>) -> Result<()> {
-    let command = json!({"do": "signal", "server": who.name(), "name": name});
+fn signal(who: Who, rank: usize, name: &str, world: &mut World<'_>) -> Result<()> {
+    let command = json!({"do": "signal", "server": who.name(), "name": name, "rank": rank});
     world.order(&command, "signalled").map(drop)
 }
 

@@ -46,8 +46,8 @@ pub(super) struct World<'a> {
     agent: Option<Agent>,
     /// Workers that the agent has said it covers.
     covered: BTreeSet<u32>,
-    /// Schedulers of the servers that run.
-    pids: BTreeMap<&'static str, u32>,
+    /// Schedulers of the servers that run, by rank.
+    pids: BTreeMap<&'static str, Vec<u32>>,
     free: Free,
     /// When the prefill's polls were counted last, and how many there were.
     polls: (Moment, u64),
@@ -155,10 +155,12 @@ impl<'a> World<'a> {
             bail!("{} has ended before it was ready: {}", who.name(), shortened(&log));
         }
         let ready = self.await_event(BEAT, "ready", |event| event.server == who.name())?;
-        self.pids.insert(who.name(), ready.pid);
         if who == Who::Prefill {
-            self.record.prefill = ready.pid;
+            let (right, given) = (self.case.ranks(), ready.ranks.len());
+            ensure!(given >= right, "the prefill has {given} ranks, the case speaks of {right}");
+            self.record.ranks.clone_from(&ready.ranks);
         }
+        self.pids.insert(who.name(), ready.ranks);
         Ok(())
     }
 
@@ -168,10 +170,11 @@ impl<'a> World<'a> {
         if self.agent.is_none() {
             return Ok(());
         }
-        let pid = self.record.prefill;
-        let there = self.wait(COVERED, |world| world.covered.contains(&pid))?;
-        if !there {
-            let text = format!("the agent does not cover the prefill, {pid}, after {COVERED:?}");
+        let ranks = self.record.ranks.clone();
+        let covered = |world: &Self| ranks.iter().all(|pid| world.covered.contains(pid));
+        if !self.wait(COVERED, covered)? {
+            let text =
+                format!("the agent does not cover the prefill, {ranks:?}, after {COVERED:?}");
             self.record.agent_faults.push(text);
         }
         Ok(())
@@ -221,14 +224,16 @@ impl<'a> World<'a> {
     }
 
     fn take_event(&mut self, event: Event) -> Result<()> {
+        // What steps and numbers rest on is what its first rank says.
+        let of_prefill = event.server == "prefill" && event.rank == 0;
         match event.what.as_str() {
-            "free" if event.server == "prefill" => self.free = Free::of(&event),
-            "room" if event.server == "prefill" => {
+            "free" if of_prefill => self.free = Free::of(&event),
+            "room" if of_prefill => {
                 if let Some(room) = self.record.rooms.get_mut(&event.room) {
                     room.state.clone_from(&event.state);
                 }
             }
-            "polls" if event.server == "prefill" => self.polls = (Moment(event.at), event.polls),
+            "polls" if of_prefill => self.polls = (Moment(event.at), event.polls),
             "free" | "room" | "engine" | "polls" => {}
             "answered" => self.answered(event),
             "refused" => bail!("{}", event.why),
@@ -259,9 +264,9 @@ impl<'a> World<'a> {
         if seen.line.is_covered() {
             self.covered.insert(pid);
         }
-        if pid == self.record.prefill {
+        if self.record.ranks.contains(&pid) {
             self.record.lines.push(seen);
-        } else if seen.line.is_alert() && self.pids.values().any(|of_pair| *of_pair == pid) {
+        } else if seen.line.is_alert() && self.pids.values().flatten().any(|one| *one == pid) {
             self.record.of_decodes.push(seen);
         }
     }
@@ -351,7 +356,8 @@ impl<'a> World<'a> {
         let Self { launcher, record, agent, net, .. } = self;
         launcher.end_all()?;
         drop((agent, net));
-        ensure!(record.prefill != 0 || !record.spoilt.is_empty(), "the prefill was never known");
+        let known = !record.ranks.is_empty() || !record.spoilt.is_empty();
+        ensure!(known, "the prefill was never known");
         Ok(record)
     }
 }

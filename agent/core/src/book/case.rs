@@ -1,5 +1,7 @@
 //! What the judge is given of a room.
 
+use alloc::vec::Vec;
+
 use super::Book;
 use crate::account::Account;
 use crate::coverage::{Reason, Sight, Source};
@@ -38,6 +40,7 @@ impl Book {
             failure: account.failure,
             endpoint_failure: account.endpoint_failure,
             far: Far::Unknown,
+            others: Vec::new(),
             peers: account
                 .peers
                 .iter()

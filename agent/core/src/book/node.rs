@@ -99,6 +99,7 @@ impl Book {
             last_thread_gone: None,
             failure: None,
             far: Far::Unknown,
+            others: Vec::new(),
             endpoint_failure: None,
             peers: peers.iter().map(|(peer, book)| self.node_peer(**peer, book)).collect(),
             peers_whole: !peers.is_empty(),

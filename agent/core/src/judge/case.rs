@@ -134,6 +134,11 @@ impl Case<'_> {
         self.peers.iter().filter_map(|peer| peer.resumed_at).max()
     }
 
+    /// When payload last moved at one of the ranks that a room waits for whose own part is done.
+    pub(crate) fn others_progress(&self) -> Option<Nanos> {
+        self.others.iter().map(|other| other.progress).max()
+    }
+
     /// When the lack of progress becomes a stall. Of a room that was open before the agent came
     /// nothing is known from before: it is watched first, for the whole deadline unless the peers
     /// are stopped or the connections themselves remember that nothing came for so long.
@@ -142,7 +147,7 @@ impl Case<'_> {
         let begun = self.first_post.max(self.unparked_at);
         let begun = begun.map_or(Nanos::ZERO, |at| at.plus(policy.suspect));
         // Nor has one that waited behind others until just now, or for a peer that was stopped.
-        let excuse = self.waited_until.max(self.resumed_at());
+        let excuse = self.waited_until.max(self.resumed_at()).max(self.others_progress());
         let idle_since = self.last_progress.max(excuse.unwrap_or(Nanos::ZERO));
         let stall_at = idle_since.plus(policy.stall).max(begun);
         let Some(late_at) = self.late_at.filter(|_| !self.is_complete()) else {

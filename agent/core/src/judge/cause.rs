@@ -184,8 +184,13 @@ fn scheduler(case: &Case<'_>, policy: &Policy, now: Nanos, search: &mut Search) 
 
 /// A request leaves the queue of every rank at once, with the last of them.
 fn remote_rank(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
-    let done = case.phase == Phase::DoneHere;
-    done.then(|| (Cause::RemoteRank, 90, vec![Evidence::of(Id::DoneHere)]))
+    if case.phase != Phase::DoneHere {
+        return None;
+    }
+    let waits = Evidence::of(Id::OtherRankWaits);
+    let others = case.others.iter().map(|other| waits.worker(other.worker).at(other.progress));
+    let evidence: Vec<_> = [Evidence::of(Id::DoneHere)].into_iter().chain(others).collect();
+    Some((Cause::RemoteRank, if evidence.len() > 1 { 95 } else { 90 }, evidence))
 }
 
 /// Nobody waits for its bytes any more, and it was not told. Why it came to that, its peer or its

@@ -10,6 +10,7 @@ use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict,
 
 impl Ledger {
     pub(super) fn examine(&mut self, now: Nanos, worker: Worker, seq: Seq) {
+        let others = self.others(worker, seq);
         let Some(book) = self.books.get_mut(&worker) else {
             return;
         };
@@ -28,7 +29,8 @@ impl Ledger {
             self.remove(now, worker, seq, outcome);
             return;
         }
-        let case = Case { far: self.far.of(account.room), ..book.case(account, &policy) };
+        let far = self.far.of(account.room);
+        let case = Case { far, others, ..book.case(account, &policy) };
         let next = match judge::judge(&case, &policy, now) {
             Judgement::Quiet(until) => {
                 let left = case.held_by.map(|_| ClearReason::Ended);
@@ -156,7 +158,9 @@ impl Ledger {
 
 /// Why a verdict stands no more when there is nothing to say.
 fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
-    if case.last_progress > standing.at {
+    let moved_elsewhere =
+        standing.cause == Cause::RemoteRank && case.others_progress() > Some(standing.at);
+    if case.last_progress > standing.at || moved_elsewhere {
         return Some(ClearReason::Progress);
     }
     let unblocked = match standing.cause {

@@ -2,8 +2,8 @@
 
 use inflightd_core::coverage::{Coverage, Sight, Source};
 use inflightd_core::evidence::EvidenceId;
-use inflightd_core::fact::{Life, Meter, Peer, Phase, Tid};
-use inflightd_core::judge::{Case, Far, Found, Judgement, Moved, PeerCase};
+use inflightd_core::fact::{Life, Meter, Peer, Phase, Tid, Worker};
+use inflightd_core::judge::{Case, Far, Found, Judgement, Moved, OtherRank, PeerCase};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding, Nanos, Policy, judge};
 
@@ -63,6 +63,7 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         failure: None,
         endpoint_failure: None,
         far: Far::Unknown,
+        others: Vec::new(),
         peers: vec![peer()],
         peers_whole: true,
         ahead: None,
@@ -114,6 +115,11 @@ pub(crate) fn says(
     }
     assert!(found.ruled_out.iter().all(|(cause, _)| *cause != found.cause), "{found:#?}");
     found
+}
+
+/// A rank that is not done, where payload last moved so many seconds ago.
+pub(crate) const fn other(worker: u32, secs: u64) -> OtherRank {
+    OtherRank { worker: Worker(worker), progress: ago(secs) }
 }
 
 pub(crate) fn stopped() -> PeerCase {

@@ -1,13 +1,13 @@
 //! What is told, with which cause and evidence.
 
 use inflightd_core::evidence::EvidenceId;
-use inflightd_core::fact::{Life, Phase, Tid};
+use inflightd_core::fact::{Life, Phase, Tid, Worker};
 use inflightd_core::judge::{Case, Failure, Far, Judgement, Moved, PeerCase};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding, Nanos, Policy, judge};
 
 use crate::support::{
-    NOW, ago, all_visible, appended, complete, look, metered, peer, posted, says, stopped,
+    NOW, ago, all_visible, appended, complete, look, metered, other, peer, posted, says, stopped,
 };
 
 #[test]
@@ -177,9 +177,27 @@ fn a_rank_that_is_done_waits_for_another() {
     // What this rank's peer and link do now is not why it stays.
     let case = Case { phase: Phase::DoneHere, peers: vec![stopped()], ..posted(&coverage) };
     let evidence = [EvidenceId::DoneHere];
-    says(&case, Finding::CompletedNotReaped, Cause::RemoteRank, &evidence);
+    let elsewhere = says(&case, Finding::CompletedNotReaped, Cause::RemoteRank, &evidence);
+    let others = vec![other(3, 40), other(5, 35)];
+    let case = Case { others, ..case };
+    let evidence = [EvidenceId::DoneHere, EvidenceId::OtherRankWaits];
+    let named = says(&case, Finding::CompletedNotReaped, Cause::RemoteRank, &evidence);
+    let waits = named.evidence.iter().filter(|e| e.id == EvidenceId::OtherRankWaits);
+    let waits: Vec<_> = waits.map(|e| (e.worker, e.at)).collect();
+    assert_eq!(waits, [(Some(Worker(3)), Some(ago(40))), (Some(Worker(5)), Some(ago(35)))]);
+    assert!(named.confidence > elsewhere.confidence);
     let case = Case { beat: ago(400), ..case };
     says(&case, Finding::CompletedNotReaped, Cause::SchedulerWedged, &[EvidenceId::BeatOld]);
+}
+
+#[test]
+fn a_rank_that_is_done_has_the_whole_deadline_from_the_last_byte_of_the_others() {
+    let coverage = all_visible();
+    let done = Case { phase: Phase::DoneHere, ..complete(&coverage) };
+    let moves = Case { others: vec![other(3, 40), other(5, 29)], ..done.clone() };
+    assert_eq!(look(&moves), None);
+    let still = Case { others: vec![other(3, 40), other(5, 30)], ..done };
+    says(&still, Finding::CompletedNotReaped, Cause::RemoteRank, &[EvidenceId::OtherRankWaits]);
 }
 
 #[test]

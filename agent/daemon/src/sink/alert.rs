@@ -84,8 +84,9 @@ mod tests {
 
     fn evidence(id: &'static str, text: &str) -> EvidenceField {
         let text = text.to_owned();
-        let (at, since, amount, code, peer) = (None, None, None, None, None);
-        EvidenceField { id, text, at, since, amount, code, peer, tid: None, handle: None }
+        let (at, since, amount, code, peer, tid) = (None, None, None, None, None, None);
+        let (handle, worker) = (None, None);
+        EvidenceField { id, text, at, since, amount, code, peer, tid, handle, worker }
     }
 
     #[test]

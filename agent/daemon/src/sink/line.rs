@@ -217,6 +217,9 @@ pub struct EvidenceField {
     /// The transfer that it is about: the library's handle, an address in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub handle: Option<String>,
+    /// The other worker on this node that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker: Option<WorkerField>,
 }
 
 /// A cause that was considered.

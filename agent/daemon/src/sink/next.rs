@@ -30,7 +30,9 @@ pub(super) fn step(cause: &str) -> &'static str {
         Cause::NeverEnqueued => {
             "abort the request at the engine; if there are many, restart this worker"
         }
-        Cause::RemoteRank => "look at the other ranks of this worker: one of them has not finished",
+        Cause::RemoteRank => {
+            "work on the rank that the evidence names; if it names none, on those of other nodes"
+        }
         Cause::SchedulerWedged => {
             "take the scheduler's stacks twice, then restart this worker's rank group"
         }

@@ -1,6 +1,6 @@
 //! A line for people: time, kind, room, what and why, then who and how much.
 
-use super::line::{Line, PeerField, WorkerField};
+use super::line::{Line, PeerField};
 use super::{alert, words};
 
 /// The line as text, without a line feed at its end: several rows where it is an alert.
@@ -138,17 +138,7 @@ pub(super) fn what(line: &Line) -> String {
 }
 
 pub(super) fn worker(line: &Line) -> String {
-    line.worker.as_ref().map_or_else(String::new, describe)
-}
-
-fn describe(worker: &WorkerField) -> String {
-    let ranks = &worker.ranks;
-    let stated = [("dp", ranks.dp), ("pp", ranks.pp), ("tp", ranks.tp), ("cp", ranks.cp)];
-    let ranks: String = stated
-        .into_iter()
-        .filter_map(|(name, rank)| rank.map(|(index, size)| format!(" {name}{index}/{size}")))
-        .collect();
-    format!("{} pid {} ({}{ranks})", worker.role, worker.pid, worker.engine)
+    line.worker.as_ref().map_or_else(String::new, words::worker)
 }
 
 fn to(peers: Option<&[PeerField]>) -> String {
@@ -194,7 +184,7 @@ pub(super) fn amounts(line: &Line) -> String {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use super::super::line::{BytesField, RanksField};
+    use super::super::line::{BytesField, RanksField, WorkerField};
     use super::super::room::RoomId;
     use super::*;
 

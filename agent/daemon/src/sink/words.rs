@@ -2,18 +2,25 @@
 
 use inflightd_core::{Evidence, EvidenceId as Id};
 
-use super::line::PeerField;
+use super::line::{PeerField, WorkerField};
 use crate::clock::Clock;
 
+/// Whom a piece of evidence is about.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct About<'a> {
+    pub(super) peer: Option<&'a PeerField>,
+    pub(super) worker: Option<&'a WorkerField>,
+}
+
 /// What a piece of evidence says.
-pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clock) -> String {
+pub(super) fn evidence(evidence: &Evidence, about: About<'_>, clock: Clock) -> String {
     let bytes = evidence.amount.map_or_else(|| "bytes".to_owned(), size);
     let count = evidence.amount.unwrap_or(0);
     let code = evidence.code.unwrap_or(0);
     let tid = evidence.tid.map_or(0, |tid| tid.0);
     let moment = |at| stamp(&clock.wall(at).to_string());
     let at = evidence.at.map(moment).unwrap_or_default();
-    let who = peer.map_or_else(|| "the peer".to_owned(), name);
+    let who = about.peer.map_or_else(|| "the peer".to_owned(), name);
     let since = |text: &str| if at.is_empty() { String::new() } else { format!("{text} {at}") };
     match evidence.id {
         Id::Posted => format!("{bytes} posted{}", since(", the first at")),
@@ -74,6 +81,13 @@ pub(super) fn evidence(evidence: &Evidence, peer: Option<&PeerField>, clock: Clo
             format!("thread {tid}, the last to work for it or its peer, ended{}", since(" at"))
         }
         Id::DoneHere => "this rank is done, the engine says, and another is not".to_owned(),
+        Id::OtherRankWaits => {
+            let other = about.worker.map_or_else(|| "another rank".to_owned(), worker);
+            format!(
+                "{other} has it too and is not done{}",
+                since("; nothing of it has moved there since")
+            )
+        }
         Id::FarGaveUp => "the decode engine has failed it or given it up".to_owned(),
         Id::FarWaitsForMemory => "the decode engine has it and waits for memory".to_owned(),
         Id::ListenerGone => {
@@ -111,6 +125,17 @@ pub(super) fn name(peer: &PeerField) -> String {
     }
 }
 
+/// A worker for people.
+pub(super) fn worker(worker: &WorkerField) -> String {
+    let ranks = &worker.ranks;
+    let stated = [("dp", ranks.dp), ("pp", ranks.pp), ("tp", ranks.tp), ("cp", ranks.cp)];
+    let ranks: String = stated
+        .into_iter()
+        .filter_map(|(name, rank)| rank.map(|(index, size)| format!(" {name}{index}/{size}")))
+        .collect();
+    format!("{} pid {} ({}{ranks})", worker.role, worker.pid, worker.engine)
+}
+
 /// An RFC 3339 time in UTC, to the millisecond.
 pub(super) fn stamp(rfc3339: &str) -> String {
     rfc3339.get(..23).map_or_else(|| rfc3339.to_owned(), |short| format!("{short}Z"))
@@ -131,12 +156,13 @@ mod tests {
     use inflightd_core::Nanos;
     use inflightd_core::fact::Peer;
 
+    use super::super::line::RanksField;
     use super::*;
 
     #[test]
     fn every_piece_of_evidence_has_words() {
         for id in Id::ALL {
-            let text = evidence(&Evidence::of(*id), None, Clock::with_offset(0));
+            let text = evidence(&Evidence::of(*id), About::default(), Clock::with_offset(0));
             assert!(text.len() > 10, "{text}");
         }
     }
@@ -148,15 +174,35 @@ mod tests {
             value: "decode-0".to_owned(),
             pid: Some(42),
         };
+        let about = About { peer: Some(&peer), worker: None };
         let stopped = Evidence::of(Id::PeerStopped).peer(Peer(0)).at(Nanos::from_secs(61));
         assert_eq!(
-            evidence(&stopped, Some(&peer), Clock::with_offset(0)),
+            evidence(&stopped, about, Clock::with_offset(0)),
             "decode-0 (pid 42) is stopped, seen at 1970-01-01T00:01:01.000Z"
         );
         assert_eq!(
-            evidence(&stopped.since(Nanos::from_secs(3)), Some(&peer), Clock::with_offset(0)),
+            evidence(&stopped.since(Nanos::from_secs(3)), about, Clock::with_offset(0)),
             "decode-0 (pid 42) is stopped, first seen so at 1970-01-01T00:00:03.000Z, last at \
              1970-01-01T00:01:01.000Z"
+        );
+    }
+
+    #[test]
+    fn the_words_name_the_rank_that_is_not_done() {
+        let ranks = RanksField { tp: Some((1, 2)), dp: None, pp: None, cp: None };
+        let other = WorkerField {
+            pid: 31,
+            index: 0,
+            engine: "sglang".to_owned(),
+            version: "0.5.23".to_owned(),
+            role: "prefill".to_owned(),
+            ranks,
+        };
+        let waits = Evidence::of(Id::OtherRankWaits).at(Nanos::from_secs(61));
+        assert_eq!(
+            evidence(&waits, About { peer: None, worker: Some(&other) }, Clock::with_offset(0)),
+            "prefill pid 31 (sglang tp1/2) has it too and is not done; nothing of it has moved \
+             there since 1970-01-01T00:01:01.000Z"
         );
     }
 

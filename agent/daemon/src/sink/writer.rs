@@ -194,9 +194,11 @@ impl Writer<'_> {
 
     fn evidence(&self, of: Worker, evidence: &Evidence) -> EvidenceField {
         let peer = evidence.peer.and_then(|peer| self.peer(of, peer));
+        let worker = evidence.worker.and_then(|worker| self.worker(worker));
+        let about = words::About { peer: peer.as_ref(), worker: worker.as_ref() };
         EvidenceField {
             id: evidence.id.name(),
-            text: words::evidence(evidence, peer.as_ref(), self.clock),
+            text: words::evidence(evidence, about, self.clock),
             at: evidence.at.map(|at| self.clock.wall(at).to_string()),
             since: evidence.since.map(|since| self.clock.wall(since).to_string()),
             amount: evidence.amount,
@@ -204,6 +206,7 @@ impl Writer<'_> {
             peer,
             tid: evidence.tid.map(|tid| tid.0),
             handle: evidence.handle.map(|handle| format!("{:#x}", handle.0)),
+            worker,
         }
     }
 }

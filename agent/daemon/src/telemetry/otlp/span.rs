@@ -158,6 +158,9 @@ fn of_evidence(field: &EvidenceField) -> Vec<KeyValue> {
     if let Some(tid) = field.tid {
         attributes.push(KeyValue::new("inflight.tid", i64::from(tid)));
     }
+    if let Some(worker) = &field.worker {
+        attributes.push(KeyValue::new("inflight.other.pid", i64::from(worker.pid)));
+    }
     attributes
 }
 
