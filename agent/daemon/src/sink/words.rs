@@ -1,6 +1,6 @@
 //! Evidence in words, for people.
 
-use inflightd_core::{Evidence, EvidenceId as Id};
+use inflightd_core::{Evidence, EvidenceId as Id, Nanos};
 
 use super::line::{PeerField, WorkerField};
 use crate::clock::Clock;
@@ -14,91 +14,150 @@ pub(super) struct About<'a> {
 
 /// What a piece of evidence says.
 pub(super) fn evidence(evidence: &Evidence, about: About<'_>, clock: Clock) -> String {
-    let bytes = evidence.amount.map_or_else(|| "bytes".to_owned(), size);
-    let count = evidence.amount.unwrap_or(0);
-    let code = evidence.code.unwrap_or(0);
-    let tid = evidence.tid.map_or(0, |tid| tid.0);
-    let moment = |at| stamp(&clock.wall(at).to_string());
-    let at = evidence.at.map(moment).unwrap_or_default();
-    let who = about.peer.map_or_else(|| "the peer".to_owned(), name);
-    let since = |text: &str| if at.is_empty() { String::new() } else { format!("{text} {at}") };
-    match evidence.id {
-        Id::Posted => format!("{bytes} posted{}", since(", the first at")),
-        Id::NotPosted => "no transfer call was made for the room".to_owned(),
-        Id::NoThreadServing => "no thread has ever worked for the room".to_owned(),
-        Id::ThreadServing => format!("thread {tid} works for it{}", since(" since")),
-        Id::ThreadGone => format!("thread {tid}, which worked for it, ended{}", since(" at")),
-        Id::PeerStopped => match evidence.since.map(moment) {
-            Some(first) => {
-                format!("{who} is stopped, first seen so at {first}{}", since(", last at"))
+    let said = Said { evidence, about, clock };
+    let text = said.of_transfers().or_else(|| said.of_peers()).or_else(|| said.of_threads());
+    text.or_else(|| said.of_engine()).unwrap_or_default()
+}
+
+/// A piece of evidence and what its numbers stand for. Each kind has its words in one of the groups.
+struct Said<'a> {
+    evidence: &'a Evidence,
+    about: About<'a>,
+    clock: Clock,
+}
+
+impl Said<'_> {
+    fn bytes(&self) -> String {
+        self.evidence.amount.map_or_else(|| "bytes".to_owned(), size)
+    }
+
+    fn count(&self, what: &str) -> String {
+        counted(self.evidence.amount.unwrap_or(0), what)
+    }
+
+    fn code(&self) -> i32 {
+        self.evidence.code.unwrap_or(0)
+    }
+
+    fn tid(&self) -> u32 {
+        self.evidence.tid.map_or(0, |tid| tid.0)
+    }
+
+    fn moment(&self, at: Nanos) -> String {
+        stamp(&self.clock.wall(at).to_string())
+    }
+
+    /// The text and the moment; nothing where there is none.
+    fn at(&self, text: &str) -> String {
+        let at = self.evidence.at.map(|at| format!("{text} {}", self.moment(at)));
+        at.unwrap_or_default()
+    }
+
+    fn of_transfers(&self) -> Option<String> {
+        let (bytes, code) = (self.bytes(), self.code());
+        Some(match self.evidence.id {
+            Id::Posted => format!("{bytes} posted{}", self.at(", the first at")),
+            Id::NotPosted => "no transfer call was made for the room".to_owned(),
+            Id::EndpointError => {
+                format!("the endpoint failed with status {code}{}", self.at(" at"))
             }
-            None => format!("{who} is stopped{}", since(", seen at")),
-        },
-        Id::PeerGone => format!("{who} has ended{}", since(" at")),
-        Id::PeerRunning => format!("{who} is running{}", since(", seen at")),
-        Id::PeerUnseen => format!("{who} is not on this node: its process cannot be seen"),
-        Id::WireMoved => format!("{who} took {bytes}{}", since(", the last at")),
-        Id::WireStill => format!("no byte moved to {who}{}", since(" since")),
-        Id::WindowClosed => format!("{who} does not read: its window is closed, {bytes} wait"),
-        Id::Retransmitting => format!("{bytes} to {who} are sent again without an answer"),
-        Id::NoConnection => format!("no connection to {who} is established"),
-        Id::EndpointError => format!("the endpoint failed with status {code}{}", since(" at")),
-        Id::TransferFailed => format!("a transfer ended with status {code}{}", since(" at")),
-        Id::AllComplete => format!("every posted transfer is complete, {bytes}{}", since(", at")),
-        Id::TransfersOpen => {
-            let oldest = evidence.handle.map(|handle| format!(", the oldest {:#x}", handle.0));
-            let oldest = oldest.unwrap_or_default();
-            format!("{} still open{oldest}{}", counted(count, "posted transfer"), since(", since"))
-        }
-        Id::BeatFresh => format!("the scheduler polls its queue{}", since(", last at")),
-        Id::BeatOld => format!("the scheduler has not polled its queue{}", since(" since")),
-        Id::Parked => "the engine says that the peers have not answered".to_owned(),
-        Id::RoomsAhead => {
-            let thread = evidence.tid.map(|tid| format!(" on thread {}", tid.0));
-            let thread = thread.unwrap_or_default();
-            format!("{} before it{thread}{}", counted(count, "room"), since(", the first since"))
-        }
-        Id::LateStart => format!("the agent came{}, after the append", since(" at")),
-        Id::EventsLost => format!("{} lost{}", counted(count, "event"), since(" at")),
-        Id::PeerServesOthers => format!("other transfers to {who} moved{}", since(" at")),
-        Id::NothingVisible => "nothing that would show its progress can be seen".to_owned(),
-        Id::PeersUnknown => "some of its peers are not known".to_owned(),
-        Id::BytesUnseen => {
-            format!("bytes go to {who} past its connections: how many arrived is not seen")
-        }
-        Id::HeadMoves => format!("what is before it moves{}", since(", last at")),
-        Id::HeadStill => format!("what is before it does not move{}", since(" since")),
-        Id::ThreadHeld => {
-            format!(
-                "the room has left the queue and thread {tid} stays with it{}",
-                since(", since")
-            )
-        }
-        Id::PeerRestarted => {
-            format!("{who} ended before the post and another goes by its name{}", since(", since"))
-        }
-        Id::LastThreadGone => {
-            format!("thread {tid}, the last to work for it or its peer, ended{}", since(" at"))
-        }
-        Id::DoneHere => "this rank is done, the engine says, and another is not".to_owned(),
-        Id::OtherRankWaits => {
-            let other = about.worker.map_or_else(|| "another rank".to_owned(), worker);
-            format!(
-                "{other} has it too and is not done{}",
-                since("; nothing of it has moved there since")
-            )
-        }
-        Id::FarGaveUp => "the decode engine has failed it or given it up".to_owned(),
-        Id::FarWaitsForMemory => "the decode engine has it and waits for memory".to_owned(),
-        Id::ListenerGone => {
-            format!(
-                "the thread by which the engine hears from its peers ended{}",
-                since(", seen at")
-            )
-        }
-        Id::EngineInflight => {
-            format!("the engine counts {} in flight{}", counted(count, "room"), since(" since"))
-        }
+            Id::TransferFailed => format!("a transfer ended with status {code}{}", self.at(" at")),
+            Id::AllComplete => {
+                format!("every posted transfer is complete, {bytes}{}", self.at(", at"))
+            }
+            Id::TransfersOpen => {
+                let oldest = self.evidence.handle;
+                let oldest = oldest.map(|handle| format!(", the oldest {:#x}", handle.0));
+                let (open, oldest) = (self.count("posted transfer"), oldest.unwrap_or_default());
+                format!("{open} still open{oldest}{}", self.at(", since"))
+            }
+            Id::EventsLost => format!("{} lost{}", self.count("event"), self.at(" at")),
+            Id::NothingVisible => "nothing that would show its progress can be seen".to_owned(),
+            _ => return None,
+        })
+    }
+
+    fn of_peers(&self) -> Option<String> {
+        let bytes = self.bytes();
+        let who = self.about.peer.map_or_else(|| "the peer".to_owned(), name);
+        Some(match self.evidence.id {
+            Id::PeerStopped => match self.evidence.since.map(|first| self.moment(first)) {
+                Some(first) => {
+                    format!("{who} is stopped, first seen so at {first}{}", self.at(", last at"))
+                }
+                None => format!("{who} is stopped{}", self.at(", seen at")),
+            },
+            Id::PeerGone => format!("{who} has ended{}", self.at(" at")),
+            Id::PeerRunning => format!("{who} is running{}", self.at(", seen at")),
+            Id::PeerUnseen => format!("{who} is not on this node: its process cannot be seen"),
+            Id::WireMoved => format!("{who} took {bytes}{}", self.at(", the last at")),
+            Id::WireStill => format!("no byte moved to {who}{}", self.at(" since")),
+            Id::WindowClosed => format!("{who} does not read: its window is closed, {bytes} wait"),
+            Id::Retransmitting => format!("{bytes} to {who} are sent again without an answer"),
+            Id::NoConnection => format!("no connection to {who} is established"),
+            Id::PeerServesOthers => format!("other transfers to {who} moved{}", self.at(" at")),
+            Id::PeersUnknown => "some of its peers are not known".to_owned(),
+            Id::BytesUnseen => {
+                format!("bytes go to {who} past its connections: how many arrived is not seen")
+            }
+            Id::PeerRestarted => {
+                let since = self.at(", since");
+                format!("{who} ended before the post and another goes by its name{since}")
+            }
+            _ => return None,
+        })
+    }
+
+    fn of_threads(&self) -> Option<String> {
+        let tid = self.tid();
+        Some(match self.evidence.id {
+            Id::NoThreadServing => "no thread has ever worked for the room".to_owned(),
+            Id::ThreadServing => format!("thread {tid} works for it{}", self.at(" since")),
+            Id::ThreadGone => format!("thread {tid}, which worked for it, ended{}", self.at(" at")),
+            Id::RoomsAhead => {
+                let thread = self.evidence.tid.map(|_| format!(" on thread {tid}"));
+                let (rooms, thread) = (self.count("room"), thread.unwrap_or_default());
+                format!("{rooms} before it{thread}{}", self.at(", the first since"))
+            }
+            Id::HeadMoves => format!("what is before it moves{}", self.at(", last at")),
+            Id::HeadStill => format!("what is before it does not move{}", self.at(" since")),
+            Id::ThreadHeld => {
+                let since = self.at(", since");
+                format!("the room has left the queue and thread {tid} stays with it{since}")
+            }
+            Id::LastThreadGone => {
+                format!(
+                    "thread {tid}, the last to work for it or its peer, ended{}",
+                    self.at(" at")
+                )
+            }
+            _ => return None,
+        })
+    }
+
+    fn of_engine(&self) -> Option<String> {
+        Some(match self.evidence.id {
+            Id::BeatFresh => format!("the scheduler polls its queue{}", self.at(", last at")),
+            Id::BeatOld => format!("the scheduler has not polled its queue{}", self.at(" since")),
+            Id::Parked => "the engine says that the peers have not answered".to_owned(),
+            Id::LateStart => format!("the agent came{}, after the append", self.at(" at")),
+            Id::DoneHere => "this rank is done, the engine says, and another is not".to_owned(),
+            Id::OtherRankWaits => {
+                let other = self.about.worker.map_or_else(|| "another rank".to_owned(), worker);
+                let still = self.at("; nothing of it has moved there since");
+                format!("{other} has it too and is not done{still}")
+            }
+            Id::FarGaveUp => "the decode engine has failed it or given it up".to_owned(),
+            Id::FarWaitsForMemory => "the decode engine has it and waits for memory".to_owned(),
+            Id::ListenerGone => {
+                let seen = self.at(", seen at");
+                format!("the thread by which the engine hears from its peers ended{seen}")
+            }
+            Id::EngineInflight => {
+                format!("the engine counts {} in flight{}", self.count("room"), self.at(" since"))
+            }
+            _ => return None,
+        })
     }
 }
 
@@ -153,7 +212,6 @@ pub fn size(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use inflightd_core::Nanos;
     use inflightd_core::fact::Peer;
 
     use super::super::line::RanksField;
