@@ -45,11 +45,29 @@ pub(crate) fn install() -> Result<()> {
 
 /// Install those packages whose program is missing.
 pub(super) fn want(tools: &[(&str, &str)]) -> Result<()> {
-    let missing: Vec<&str> = tools
-        .iter()
-        .filter(|(_, tool)| version_of(tool).is_none())
-        .map(|(package, _)| *package)
-        .collect();
+    want_where(tools, |tool| version_of(tool).is_some())
+}
+
+/// Install those packages whose library the loader does not find.
+pub(super) fn want_libraries(libraries: &[(&str, &str)]) -> Result<()> {
+    // Not in everybody's PATH.
+    let loader = ["ldconfig", "/sbin/ldconfig"].into_iter().find_map(|program| {
+        let output = Command::new(program).arg("-p").output().ok()?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    });
+    let known = loader.unwrap_or_default();
+    want_where(libraries, |library| is_in_cache(&known, library))
+}
+
+/// Whether `ldconfig -p` lists the library: its name is the first word of a line.
+fn is_in_cache(cache: &str, library: &str) -> bool {
+    cache.lines().any(|line| line.split_whitespace().next() == Some(library))
+}
+
+/// Install those packages of which the second part is not there.
+fn want_where(parts: &[(&str, &str)], there: impl Fn(&str) -> bool) -> Result<()> {
+    let missing: Vec<&str> =
+        parts.iter().filter(|(_, part)| !there(part)).map(|(package, _)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }
@@ -128,4 +146,20 @@ pub(super) fn fetch(packages: &[&str]) -> Result<()> {
     apt.env("DEBIAN_FRONTEND", "noninteractive");
     apt.args(["install", "-y", "--no-install-recommends"]).args(packages);
     step.run(&mut apt).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_in_cache;
+
+    #[test]
+    fn a_library_is_known_by_its_whole_name() {
+        let cache = "2 libs found in cache `/etc/ld.so.cache'\n\
+                     \tlibnuma.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libnuma.so.1\n\
+                     \tlibm.so.6 (libc6,x86-64) => /lib/x86_64-linux-gnu/libm.so.6\n";
+        assert!(is_in_cache(cache, "libnuma.so.1"));
+        assert!(!is_in_cache(cache, "libnuma.so"));
+        assert!(!is_in_cache(cache, "libibverbs.so.1"));
+        assert!(!is_in_cache("", "libm.so.6"));
+    }
 }
