@@ -52,10 +52,20 @@ pub struct Reading {
     pub lacking: bool,
 }
 
+/// A process's sockets.
 #[derive(Debug, Default)]
 struct Owned {
     inodes: BTreeSet<u32>,
     listed_at: Nanos,
+    /// The number of the news that the list is as new as.
+    news: u64,
+}
+
+/// Inodes of a namespace's last dump, and the number of the dump that last had a new one.
+#[derive(Debug, Default)]
+struct Known {
+    inodes: BTreeSet<u32>,
+    news: u64,
 }
 
 /// Reads connections, and remembers what closed ones had carried.
@@ -64,8 +74,11 @@ pub struct Sockets {
     spaces: Spaces,
     accounts: BTreeMap<(Worker, Peer), Account>,
     owned: BTreeMap<u32, Owned>,
-    /// Inodes of the last dump: a new one makes the processes be listed anew.
-    known: BTreeMap<Space, BTreeSet<u32>>,
+    /// A new inode makes each process of its namespace be listed anew when it is next visited,
+    /// which need not be in the round that saw the inode first.
+    known: BTreeMap<Space, Known>,
+    /// How many dumps had new inodes.
+    news: u64,
 }
 
 /// Dumps of one round, by the process whose namespace was read.
@@ -73,7 +86,6 @@ pub struct Sockets {
 struct Round {
     dumps: BTreeMap<Space, Dump>,
     space_of: BTreeMap<u32, Space>,
-    fresh: BTreeSet<Space>,
 }
 
 impl Round {
@@ -154,18 +166,22 @@ impl Sockets {
             let (space, sockets) = self.spaces.dump(pid, now)?;
             let inodes: BTreeSet<u32> = sockets.iter().map(|socket| socket.inode).collect();
             let known = self.known.entry(space).or_default();
-            if !inodes.is_subset(known) {
-                round.fresh.insert(space);
+            if !inodes.is_subset(&known.inodes) {
+                self.news += 1;
+                known.news = self.news;
             }
-            *known = inodes;
+            known.inodes = inodes;
             round.dumps.insert(space, Dump::new(space, now, sockets));
         }
         round.space_of.insert(pid, space);
-        let listed = self.owned.get(&pid).map(|owned| owned.listed_at);
-        let is_stale = listed.is_none_or(|at| now.since(at) >= LIST_EVERY);
-        if is_stale || round.fresh.contains(&space) {
+        let news = self.known.get(&space).map_or(0, |known| known.news);
+        let is_stale = self
+            .owned
+            .get(&pid)
+            .is_none_or(|owned| owned.news < news || now.since(owned.listed_at) >= LIST_EVERY);
+        if is_stale {
             let inodes = sockets_of(pid)?;
-            self.owned.insert(pid, Owned { inodes, listed_at: now });
+            self.owned.insert(pid, Owned { inodes, listed_at: now, news: self.news });
         }
         Ok(())
     }
@@ -238,6 +254,25 @@ mod tests {
         let closed = read(3);
         assert_eq!(closed.connections, 0);
         assert!(closed.acked >= full.acked);
+    }
+
+    /// A round for another worker of the namespace sees a new connection first.
+    #[test]
+    fn a_connection_that_another_round_saw_first_is_metered() {
+        let own = std::process::id();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = Target::Address(listener.local_addr().unwrap());
+        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let wanted = [Wanted { worker: Worker(0), pid: own, peers: vec![(Peer(0), to)] }];
+        let others = [Wanted { worker: Worker(1), pid: other.id(), peers: Vec::new() }];
+        let mut sockets = Sockets::default();
+        let mut read = |wanted: &[Wanted], at| sockets.read(wanted, Nanos(at)).pop().unwrap().1;
+        assert_eq!(read(&wanted, 1).unwrap().meters[0].1.connections, 0);
+        let _out = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        read(&others, 2).unwrap();
+        assert_eq!(read(&wanted, 3).unwrap().meters[0].1.connections, 1);
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 
     #[test]
