@@ -24,6 +24,16 @@ Exit codes:
   6  a process given by --pid has gone or is not a worker
   7  no agent answers";
 
+/// The variables that `config::load` reads: a test compares the two.
+pub(crate) const ENVIRONMENT: &str = "\
+Environment, before the file and after a flag, each for the setting of that name:
+  INFLIGHTD_SUSPECT INFLIGHTD_STALL INFLIGHTD_STALL_MOONCAKE INFLIGHTD_MAX_DWELL
+  INFLIGHTD_HARD_GRACE INFLIGHTD_BEAT_FRESH INFLIGHTD_SCHEDULER_WEDGED
+  INFLIGHTD_SETUP_GRACE INFLIGHTD_STATE_DIR INFLIGHTD_LISTEN INFLIGHTD_LINES
+  INFLIGHTD_HEALTHY_RATE; INFLIGHTD_OTLP is `otlp.endpoint`. Of OpenTelemetry's own:
+  OTEL_EXPORTER_OTLP_ENDPOINT, _PROTOCOL, _TIMEOUT, _HEADERS and the certificates.
+  Other settings have no variable: the file sets them.";
+
 const DOCTOR_CODES: &str = "\
 Exit codes:
   0  an agent runs and every source sees every worker
@@ -38,6 +48,7 @@ Exit codes:
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Watch this node's workers.
+    #[command(after_help = ENVIRONMENT)]
     Run(Run),
     /// Judge a capture again: the same lines as the agent printed when it was made.
     Replay(Replay),

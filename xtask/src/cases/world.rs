@@ -149,7 +149,8 @@ impl<'a> World<'a> {
         let matches = |(who, told): &(&str, Event)| *who == name && told.what == event;
         self.wait(limit, |world| world.events.iter().any(matches))?;
         let Some(index) = self.events.iter().position(matches) else {
-            bail!("{name} has not said {event:?} within {limit:?}");
+            let said = self.scratch.tail(&format!("{name}.err"));
+            bail!("{name} has not said {event:?} within {limit:?}: {said}");
         };
         Ok(self.events.remove(index).1)
     }

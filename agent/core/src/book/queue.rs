@@ -231,9 +231,8 @@ impl Book {
                 self.captives.remove(&account.seq);
                 self.freed.push(account.seq, at);
             }
-            Some(_) => {}
             None if !account.in_line => self.freed.push(account.seq, at),
-            None => {}
+            Some(_) | None => {}
         }
     }
 

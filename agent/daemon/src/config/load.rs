@@ -143,7 +143,7 @@ fn read(path: &Path) -> Result<String, ConfigError> {
         let origin = Origin::File { path: path.to_owned(), line: 0, column: 0 };
         ConfigError::new(vec![Problem { origin, key: String::new(), value: None, text }], 0)
     };
-    let bytes = read_small(path, BYTES_MAX).map_err(|text| bad(format!("{text}; see --config")))?;
+    let bytes = read_small(path, BYTES_MAX).map_err(bad)?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         bad(format!("is no text: byte {at} is not UTF-8; write it as TOML"))
@@ -234,6 +234,19 @@ fn take_flags(draft: &mut Draft, given: &cli::Flags) {
     for (flag, key, value) in flags {
         if let Some(text) = value {
             draft.take_text(key, text, Origin::Flag(flag));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_names_every_variable() {
+        let listed: Vec<&str> = cli::ENVIRONMENT.split([' ', ';', '\n']).collect();
+        for (name, _) in VARIABLES {
+            assert!(listed.contains(&name), "{name}");
         }
     }
 }

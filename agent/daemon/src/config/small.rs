@@ -11,7 +11,10 @@ use std::path::Path;
 /// Only a regular file is read, through whatever links lead to it: a pipe, a device or a socket
 /// may never answer, or never end.
 pub fn read_small(path: &Path, max: usize) -> Result<Vec<u8>, String> {
-    let closed = |error| format!("cannot be opened: {error}; make it readable");
+    let closed = |error: std::io::Error| match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file; name one that is there".to_owned(),
+        _ => format!("cannot be opened: {error}; make it readable"),
+    };
     // Looked at before it is opened: to open a device can have an effect of its own.
     regular(&std::fs::metadata(path).map_err(closed)?)?;
     let file = open(path).map_err(closed)?;
@@ -68,7 +71,7 @@ mod tests {
         assert_eq!(read_small(&link, 4).unwrap(), b"text");
         assert!(read_small(&link, 3).unwrap_err().contains("more than 3 bytes"));
         let none = read_small(&dir.path().join("none"), 3).unwrap_err();
-        assert!(none.contains("cannot be opened: No such file"), "{none}");
+        assert!(none.contains("there is no such file"), "{none}");
     }
 
     #[test]

@@ -332,7 +332,7 @@ fn a_file_that_is_none_is_an_error() {
     let none = dir.path().join("none");
     for (path, told) in [
         (dir.path(), "is a directory"),
-        (none.as_path(), "cannot be opened"),
+        (none.as_path(), "there is no such file"),
         (binary.as_path(), "byte 1 is not UTF-8"),
         (Path::new("/dev/zero"), "is a device"),
     ] {

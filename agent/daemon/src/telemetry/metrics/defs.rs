@@ -81,14 +81,14 @@ pub(super) const OLDEST_DWELL: Def = def(
     Gauge,
     "s",
     LIVING,
-    "Time in the queue of the room that entered it first; 0 without rooms.",
+    "Time in the queue of the room that entered it first, of those that are judged (a decode's are not); 0 without any.",
 );
 pub(super) const OLDEST_STILL: Def = def(
     "inflight_oldest_without_progress_seconds",
     Gauge,
     "s",
     LIVING,
-    "Longest time since a payload byte of an open room moved, or since it entered the queue.",
+    "Longest time since a payload byte of an open room that is judged moved, or since it entered the queue.",
 );
 pub(super) const BEAT_AGE: Def = def(
     "inflight_worker_beat_age_seconds",
