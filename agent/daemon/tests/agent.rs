@@ -248,7 +248,7 @@ fn what_cannot_be_watched_is_refused_by_name() {
         (&["--pid", "4194305"], 6, "--pid 4194305: no such process"),
         (&["--pid", &own], 6, "it is no worker"),
         (&["--stall", "never"], 2, "flag --stall: `deadlines.stall` is `never`"),
-        (&["--config", "/nowhere"], 2, "/nowhere: there is no such file"),
+        (&["--config", "/nowhere"], 2, "/nowhere: cannot be opened"),
     ];
     for (arguments, code, told) in cases {
         let (given, text) = run(arguments);

@@ -254,5 +254,5 @@ fn flags_and_environment_are_checked_before_anything_starts() {
         assert!(told.contains(part), "{told}");
     }
     let told = run(&mut inflightd(&["run", "--config", "/nonexistent"]));
-    assert!(told.contains("/nonexistent: there is no such file"), "{told}");
+    assert!(told.contains("/nonexistent: cannot be opened: there is no such file"), "{told}");
 }
