@@ -84,7 +84,7 @@ mod tests {
             assert!(error.contains("line 2") && !error.contains("sec"), "{error}");
         }
         let error = read_headers(Path::new("/nonexistent")).unwrap_err();
-        assert!(error.contains("No such file"), "{error}");
+        assert!(error.contains("no such file"), "{error}");
     }
 
     #[test]

@@ -12,7 +12,9 @@ use std::path::Path;
 /// may never answer, or never end.
 pub fn read_small(path: &Path, max: usize) -> Result<Vec<u8>, String> {
     let closed = |error: std::io::Error| match error.kind() {
-        std::io::ErrorKind::NotFound => "cannot be opened: there is no such file; name one that is there".to_owned(),
+        std::io::ErrorKind::NotFound => {
+            "cannot be opened: there is no such file; name one that is there".to_owned()
+        }
         _ => format!("cannot be opened: {error}; make it readable"),
     };
     // Looked at before it is opened: to open a device can have an effect of its own.
