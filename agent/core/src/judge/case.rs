@@ -73,9 +73,8 @@ impl Case<'_> {
         }
         // What waits behind others has not met its peer yet, nor its failure.
         let peers = self.peers.iter().filter(|_| !self.is_queued());
-        let gone = peers.filter_map(|peer| self.gone_at(peer)).min();
-        // The engine has its moment from the room's append on.
-        let gone = gone.map(|at| at.max(self.appended_at));
+        let gone = peers.filter_map(|peer| self.gone_at(peer)).filter(|at| *at >= self.appended_at);
+        let gone = gone.min();
         let thread = self.thread_gone.map(|(_, at)| at).filter(|_| self.hooked);
         // A failed try that was followed by progress was mended.
         let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
@@ -90,6 +89,12 @@ impl Case<'_> {
     pub(super) fn gone_at(&self, peer: &PeerCase) -> Option<Nanos> {
         let gone_at = peer.gone_at.filter(|at| *at >= self.appended_at);
         gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1))
+    }
+
+    /// Whether the process of a peer ended while the room was in the queue.
+    pub(super) fn ended_under_it(&self) -> bool {
+        let mut ends = self.peers.iter().filter_map(|peer| self.gone_at(peer));
+        ends.any(|at| at >= self.appended_at)
     }
 
     /// The room came after its peer's end, and nobody has looked since for a successor: the one

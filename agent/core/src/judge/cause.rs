@@ -120,7 +120,9 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
         .filter_map(|peer| Some((peer.peer, case.gone_at(peer)?)))
         .map(|(peer, at)| Evidence::of(Id::PeerGone).at(at).peer(peer))
         .collect();
-    let gone = !evidence.is_empty();
+    // One that ended before the room entered may have a successor on another node: who let the room
+    // in has had an answer by that name. Only what fails then tells that it has none.
+    let gone = case.ended_under_it();
     evidence.extend(failures(case));
     let codes = evidence.iter().filter_map(|evidence| evidence.code);
     let disconnected = codes.into_iter().any(is_disconnect);

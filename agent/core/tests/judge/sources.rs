@@ -105,6 +105,27 @@ fn a_room_that_was_under_way_when_its_peer_ended_died_with_it() {
 }
 
 #[test]
+fn a_peer_that_ended_before_the_room_entered_may_go_on_elsewhere() {
+    let coverage = all_visible();
+    let gone = PeerCase { life: (Life::Gone, ago(60)), meter: None, ..peer() };
+    let young = Case {
+        appended_at: ago(9),
+        last_progress: ago(9),
+        first_post: Some(ago(8)),
+        peers: vec![gone],
+        ..posted(&coverage)
+    };
+    assert_eq!(look(&young), None, "it may be slow on another node");
+    let old = Case { appended_at: ago(40), last_progress: ago(40), ..young };
+    says(&old, Finding::Blind, Cause::Unknown, &[]);
+    let failure = Some(Failure { at: ago(8), code: -25 });
+    let failed = Case { failure, ..old.clone() };
+    says(&failed, Finding::NeverStarted, Cause::PeerDead, &[EvidenceId::PeerGone]);
+    let under = PeerCase { life: (Life::Gone, ago(39)), ..gone };
+    says(&Case { peers: vec![under], ..old }, Finding::NeverStarted, Cause::PeerDead, &[]);
+}
+
+#[test]
 fn without_the_hook_nothing_rests_on_a_scheduler() {
     let coverage = all_visible();
     let bare = |case| Case { hooked: false, beat: Nanos::ZERO, ..case };
