@@ -59,6 +59,8 @@ fn a_process_that_ended_before_a_worker_began_was_never_its_peer() {
     let former = Worker::table("peer");
     agent.wait_for(former.pid(), "coverage", |_| true);
     drop(former);
+    // Until the agent has noticed, it takes the end for later than it was.
+    std::thread::sleep(std::time::Duration::from_secs(2));
     let worker = Worker::table("stay");
     // Posted to the name that the former process had: hard evidence would tell within a second.
     let told = agent.wait_for(worker.pid(), "verdict", |line| line["room"] == "0");

@@ -277,7 +277,8 @@ impl Agent {
         // The table outlives its worker for as long as it is mapped here: its last words count.
         self.scan(number, at, false);
         self.tell(number, at, Fact::Ended);
-        if let Some(watched) = self.workers.remove(&number) {
+        if let Some(mut watched) = self.workers.remove(&number) {
+            watched.ended_at = Some(at);
             tracing::info!(pid = watched.pid, tally = ?watched.tracker.tally(), "a worker has ended");
             self.ended.push(watched);
         }

@@ -380,10 +380,11 @@ impl Agent {
     fn take_leave(&mut self, now: Nanos) -> io::Result<()> {
         for watched in std::mem::take(&mut self.ended) {
             let writer = Writer { names: &self.names, clock: self.clock };
-            self.teller.end(watched.number, writer, now)?;
+            self.teller.end(watched.number, writer, watched.ended_at.unwrap_or(now))?;
             self.glances.end(watched.number);
             self.teller.instruments().end(watched.number);
-            self.names.end_worker(watched.number, now);
+            // Not when it is noted: who began in between never knew it.
+            self.names.end_worker(watched.number, watched.ended_at.unwrap_or(now));
             self.forget_peers(watched.number, watched.pid);
             let is_free = self.workers.values().all(|other| other.pid != watched.pid);
             if is_free && !self.strangers.contains_key(&watched.pid) {

@@ -49,6 +49,8 @@ pub struct Watched {
     pub implausible: bool,
     /// It can write into processes of its own node past its sockets.
     pub other_transport: bool,
+    /// When its process ended, once it has.
+    pub ended_at: Option<Nanos>,
     /// When its process was first seen stopped; `None` while it runs.
     stopped_since: Option<Nanos>,
     /// What was last told of each source.
@@ -78,6 +80,7 @@ impl Watched {
             tracker,
             implausible: false,
             other_transport: false,
+            ended_at: None,
             stopped_since: None,
             sights: BTreeMap::new(),
             full: Full::default(),
