@@ -190,7 +190,9 @@ fn alert(
         return;
     };
     first_said(alert, first, victim, record, faults);
-    if victim.stay.removed.as_ref().is_some_and(|(at, _)| first.at > *at) {
+    // What a thread does with a room that was given up is told once the room has gone.
+    let after = alert.cause == "worker_thread_captive";
+    if victim.stay.removed.as_ref().is_some_and(|(at, _)| !after && first.at > *at) {
         faults.push(Fault::TooLateToHelp { room: victim.room() });
     }
     double(victim.name, &good, faults);
