@@ -167,10 +167,11 @@ impl Book {
         self.accounts.len() - self.left().count()
     }
 
-    /// The room that has to go when one more comes in.
+    /// The room that has to go when one more comes in. Not one that has left: it goes with its thread.
     pub(crate) fn victim(&self) -> Option<Seq> {
         let full = self.accounts.len() >= ROOMS_MAX;
-        if full { self.accounts.keys().next().copied() } else { None }
+        let mut open = self.accounts.values().filter(|account| account.left_at.is_none());
+        if full { open.next().map(|account| account.seq) } else { None }
     }
 
     pub(crate) fn entry(&mut self, at: Nanos, seq: Seq, counts: &Counts) {

@@ -1,6 +1,6 @@
 //! What is kept has a bound, and who has to go is told.
 
-use inflightd_core::fact::{Append, Handle, Peer, Room, Seq, Tid, Worker};
+use inflightd_core::fact::{Append, Handle, Outcome, Peer, Room, Seq, Tid, Worker};
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy};
 
 const ROOMS_MAX: u64 = 16_384;
@@ -36,6 +36,21 @@ fn one_room_too_many_closes_the_oldest_as_unknown() {
     assert_eq!(evicted, (0..10).collect::<Vec<_>>());
     assert_eq!(ledger.open_rooms() as u64, ROOMS_MAX);
     assert_eq!(ledger.misfits(), 10);
+}
+
+#[test]
+fn a_room_that_has_left_under_its_thread_keeps_no_other_from_going() {
+    let mut ledger = Ledger::new(Policy::DEFAULT);
+    observe(&mut ledger, 0, 0, append(0));
+    observe(&mut ledger, 0, 0, Fact::Serve(Tid(7), Seq(0)));
+    observe(&mut ledger, 0, 0, Fact::Remove(Seq(0), Outcome::Aborted));
+    for seq in 1..ROOMS_MAX + 10 {
+        observe(&mut ledger, seq, 0, append(seq));
+        while ledger.poll().is_some() {}
+    }
+    assert_eq!(ledger.open_rooms() as u64, ROOMS_MAX - 1);
+    observe(&mut ledger, ROOMS_MAX + 10, 0, Fact::ServeEnd(Tid(7)));
+    assert_eq!(ledger.take_forgotten(), [(Worker(0), Seq(0))]);
 }
 
 #[test]
