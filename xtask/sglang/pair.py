@@ -234,8 +234,7 @@ def main():
     pair = Pair(model, channel)
     in_background(listen_to_watches, pair, events)
     in_background(listen_to_zygote, pair, channel)
-    names = ["start", "request", "abort", "ask", "signal", "when", "kill", "end", "probe"]
-    names.append("foreign")
+    names = ["start", "request", "abort", "ask", "signal", "when", "kill", "end", "probe", "foreign"]
     handlers = {name: getattr(pair, name) for name in names}
     for command in commands():
         serve(handlers, command)

@@ -275,16 +275,15 @@ impl Names {
     /// The process that a worker knows by this name on this node: the one found last, and none that
     /// ended before the worker began.
     pub fn pid_of(&self, worker: Worker, name: &PeerName) -> Option<u32> {
-        let began = self.began(worker);
-        let ended_before = |number| self.ended_at(number).is_some_and(|at| at < began);
-        let mut named = self.workers_named(name).filter(|(number, _)| !ended_before(*number));
+        let mut named = self.workers_named(name).filter(|(other, _)| self.have_met(worker, *other));
         named.next().map(|(_, worker)| worker.identity.pid)
     }
 
-    /// When the process of a worker began, at most a tick before it.
-    pub fn began(&self, worker: Worker) -> Nanos {
-        let worker = self.workers.get(&worker);
-        worker.map_or(Nanos::ZERO, |worker| Clock::at_tick(worker.identity.start))
+    /// Whether a worker's process began, give or take a tick, before the other had ended: names are
+    /// used again, by a whole set of pods that restarts.
+    pub fn have_met(&self, worker: Worker, other: Worker) -> bool {
+        let began = || self.workers.get(&worker).map(|one| Clock::at_tick(one.identity.start));
+        self.ended_at(other).is_none_or(|at| began().is_none_or(|began| at >= began))
     }
 
     /// Keeps a room's texts.

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use serde::Deserialize;
 
-use super::folder::CaseFile;
+use super::folder::{CaseFile, Head};
 use super::right::Right;
 use super::step::{Step, family};
 
@@ -132,16 +132,8 @@ impl CaseFile for Case {
         parse(name, text)
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn what(&self) -> &str {
-        &self.what
-    }
-
-    fn order(&self) -> u32 {
-        self.order
+    fn head(&self) -> Head<'_> {
+        Head { place: (self.order, &self.name), what: &self.what }
     }
 }
 

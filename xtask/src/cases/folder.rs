@@ -16,14 +16,20 @@ pub(crate) trait CaseFile: Sized {
     /// Parse the text of the file of that name.
     fn parse(name: &str, text: &str) -> Result<Self>;
 
-    /// The file's name without its ending.
-    fn name(&self) -> &str;
+    /// What every case has.
+    fn head(&self) -> Head<'_>;
+}
 
+/// What every case has.
+pub(crate) struct Head<'a> {
+    /// The order in which the cases are run, then the file's name without its ending.
+    pub(crate) place: (u32, &'a str),
     /// What it is, in one sentence.
-    fn what(&self) -> &str;
+    pub(crate) what: &'a str,
+}
 
-    /// The order in which the cases are run.
-    fn order(&self) -> u32;
+fn name<C: CaseFile>(case: &C) -> &str {
+    case.head().place.1
 }
 
 /// Load the named cases, or all, in their order.
@@ -36,15 +42,14 @@ pub(crate) fn load<C: CaseFile>(names: &[String]) -> Result<Vec<C>> {
             cases.push(read::<C>(&path)?);
         }
     }
-    cases.sort_by(|a, b| (a.order(), a.name()).cmp(&(b.order(), b.name())));
-    if let Some(unknown) = names.iter().find(|name| !cases.iter().any(|case| case.name() == *name))
-    {
-        let known: Vec<&str> = cases.iter().map(C::name).collect();
+    cases.sort_by(|a, b| a.head().place.cmp(&b.head().place));
+    let known: Vec<&str> = cases.iter().map(name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
         let meant = nearest(unknown, &known).map(|name| format!("did you mean {name}? "));
         let meant = meant.unwrap_or_default();
         bail!("no case is called {unknown}\nfix: {meant}choose from {}", known.join(", "));
     }
-    cases.retain(|case| names.is_empty() || names.iter().any(|name| name == case.name()));
+    cases.retain(|case| names.is_empty() || names.iter().any(|one| one == name(case)));
     Ok(cases)
 }
 
@@ -66,6 +71,7 @@ pub(crate) fn read<C: CaseFile>(path: &Path) -> Result<C> {
 /// Print what each case is.
 pub(crate) fn list(cases: &[impl CaseFile]) {
     for case in cases {
-        say::line(format_args!("{:<24} {}", case.name(), case.what()));
+        let Head { place: (_, name), what } = case.head();
+        say::line(format_args!("{name:<24} {what}"));
     }
 }

@@ -1,11 +1,12 @@
 //! A case as data: how the engine is made, what is done, and what is right to say about it.
 
-use anyhow::{Result, bail};
-use serde::Deserialize;
 use std::collections::BTreeMap;
 
+use anyhow::{Result, bail};
+use serde::Deserialize;
+
 use super::step::{Step, Who};
-use crate::cases::{AgentSetting, CaseFile};
+use crate::cases::{AgentSetting, CaseFile, Head};
 
 /// One case. An unknown key is an error: a misspelt expectation must not pass as none.
 #[derive(Clone, Debug, Deserialize)]
@@ -109,9 +110,9 @@ pub(super) struct Right {
     /// Whether the alert must be taken back.
     #[serde(default)]
     pub(super) clears: bool,
-    /// `finding / cause` of the alert, any of these, that must take the first one's place and stand until the
-    /// decode is let run again: the room has left the queue, and what holds its thread up is still
-    /// there.
+    /// `finding / cause` of the alert, any of these, that must take the first one's place and stand
+    /// until the decode is let run again: the room has left the queue, and what holds its thread up
+    /// is still there.
     #[serde(default)]
     pub(super) then: Vec<String>,
     /// At most so many seconds from the injection to what must be told.
@@ -159,16 +160,8 @@ impl CaseFile for Case {
         parse(name, text)
     }
 
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn what(&self) -> &str {
-        &self.what
-    }
-
-    fn order(&self) -> u32 {
-        self.order
+    fn head(&self) -> Head<'_> {
+        Head { place: (self.order, &self.name), what: &self.what }
     }
 }
 

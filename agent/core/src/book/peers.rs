@@ -132,14 +132,21 @@ impl Book {
         &'a self,
         account: &'a Account,
     ) -> impl Iterator<Item = &'a Transfer> {
-        account.handles.iter().filter_map(|h| self.transfers.get(h)).filter(|t| t.is_open())
+        self.open_handles(account).map(|(_, transfer)| transfer)
+    }
+
+    fn open_handles<'a>(
+        &'a self,
+        account: &'a Account,
+    ) -> impl Iterator<Item = (Handle, &'a Transfer)> {
+        let transfers = account.handles.iter().filter_map(|h| Some((*h, self.transfers.get(h)?)));
+        transfers.filter(|(_, transfer)| transfer.is_open())
     }
 
     /// The transfer of a room that has been open longest, and since when.
     pub(super) fn oldest_open(&self, account: &Account) -> Option<(Handle, Nanos)> {
-        let transfers = account.handles.iter().filter_map(|h| Some((h, self.transfers.get(h)?)));
-        let open = transfers.filter(|(_, transfer)| transfer.is_open());
-        open.map(|(handle, transfer)| (*handle, transfer.posted_at)).min_by_key(|(_, at)| *at)
+        let open = self.open_handles(account);
+        open.map(|(handle, transfer)| (handle, transfer.posted_at)).min_by_key(|(_, at)| *at)
     }
 
     /// Tells the peers of newly completed bytes of a room.

@@ -72,9 +72,7 @@ impl Case<'_> {
             return None;
         }
         // What waits behind others has not met its peer yet, nor its failure.
-        let peers = self.peers.iter().filter(|_| !self.is_queued());
-        let gone = peers.filter_map(|peer| self.gone_at(peer)).filter(|at| *at >= self.appended_at);
-        let gone = gone.min();
+        let gone = self.ended_under_it().filter(|_| !self.is_queued());
         let thread = self.thread_gone.map(|(_, at)| at).filter(|_| self.hooked);
         // A failed try that was followed by progress was mended.
         let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
@@ -91,10 +89,10 @@ impl Case<'_> {
         gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1))
     }
 
-    /// Whether the process of a peer ended while the room was in the queue.
-    pub(super) fn ended_under_it(&self) -> bool {
-        let mut ends = self.peers.iter().filter_map(|peer| self.gone_at(peer));
-        ends.any(|at| at >= self.appended_at)
+    /// When the process of a peer first ended while the room was in the queue.
+    pub(super) fn ended_under_it(&self) -> Option<Nanos> {
+        let ends = self.peers.iter().filter_map(|peer| self.gone_at(peer));
+        ends.filter(|at| *at >= self.appended_at).min()
     }
 
     /// The room came after its peer's end, and nobody has looked since for a successor: the one

@@ -122,7 +122,7 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
         .collect();
     // One that ended before the room entered may have a successor on another node: who let the room
     // in has had an answer by that name. Only what fails then tells that it has none.
-    let gone = case.ended_under_it();
+    let gone = case.ended_under_it().is_some();
     evidence.extend(failures(case));
     let codes = evidence.iter().filter_map(|evidence| evidence.code);
     let disconnected = codes.into_iter().any(is_disconnect);

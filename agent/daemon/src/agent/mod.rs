@@ -380,11 +380,12 @@ impl Agent {
     fn take_leave(&mut self, now: Nanos) -> io::Result<()> {
         for watched in std::mem::take(&mut self.ended) {
             let writer = Writer { names: &self.names, clock: self.clock };
-            self.teller.end(watched.number, writer, watched.ended_at.unwrap_or(now))?;
+            // Not when it is noted: who began in between never knew it.
+            let at = watched.ended_at.unwrap_or(now);
+            self.teller.end(watched.number, writer, at)?;
             self.glances.end(watched.number);
             self.teller.instruments().end(watched.number);
-            // Not when it is noted: who began in between never knew it.
-            self.names.end_worker(watched.number, watched.ended_at.unwrap_or(now));
+            self.names.end_worker(watched.number, at);
             self.forget_peers(watched.number, watched.pid);
             let is_free = self.workers.values().all(|other| other.pid != watched.pid);
             if is_free && !self.strangers.contains_key(&watched.pid) {

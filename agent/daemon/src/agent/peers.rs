@@ -235,12 +235,11 @@ impl Agent {
         }
     }
 
-    /// The process that a worker knows by a name. One that ended before the worker began was never
-    /// its peer: names are used again, by a whole set of pods that restarts. A name that several living processes claim is nobody's:
-    /// a worker may lie about itself, but not so as to accuse another. Only where none of those
-    /// that are followed claims it, their neighbours count: `--pid` says who belongs together.
+    /// The process that a worker knows by a name: one that ended before it began was never its peer.
+    /// A name that several living processes claim is nobody's: a worker may lie about itself, but
+    /// not so as to accuse another. Only where none of those that are followed claims it, their
+    /// neighbours count: `--pid` says who belongs together.
     pub(super) fn place(&self, of: Worker, name: &PeerName, now: Nanos) -> Place {
-        let began = self.names.began(of);
         let (mut living, mut nearby) = (BTreeSet::new(), BTreeSet::new());
         let mut ended = None;
         for (number, _) in self.names.workers_named(name) {
@@ -248,10 +247,9 @@ impl Agent {
                 living.insert((watched.pid, watched.start));
             } else if let Some(process) = self.neighbours.process(number) {
                 nearby.insert(process);
-            } else {
+            } else if self.names.have_met(of, number) {
                 let at = self.names.ended_at(number).unwrap_or(now);
-                let is_its = at >= began && now.since(at) < GONE_FOR;
-                ended = ended.max(is_its.then_some(at));
+                ended = ended.max((now.since(at) < GONE_FOR).then_some(at));
             }
         }
         let living = if living.is_empty() { nearby } else { living };
