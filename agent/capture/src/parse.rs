@@ -167,6 +167,7 @@ fn queue_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
         "entry" => Fact::Entry(seq()?, counts(keys)?),
         "phase" => Fact::Phase(seq()?, keys.named("phase", Phase::from_name)?),
         "serve" => Fact::Serve(tid()?, seq()?),
+        "serve_early" => Fact::ServeEarly(tid()?, Seq(keys.number("after")?)),
         "serve_end" => Fact::ServeEnd(tid()?),
         "post" => Fact::Post(seq()?, keys.number("bytes")?),
         "done" => Fact::Done(seq()?, keys.number("bytes")?, keys.flag("ok")?),

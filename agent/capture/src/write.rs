@@ -56,6 +56,9 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
         }
         Fact::Phase(seq, phase) => write!(to, "phase seq={} phase={}", seq.0, phase.name()),
         Fact::Serve(tid, seq) => write!(to, "serve tid={} seq={}", tid.0, seq.0),
+        Fact::ServeEarly(tid, after) => {
+            write!(to, "serve_early tid={} after={}", tid.0, after.0)
+        }
         Fact::ServeEnd(tid) => write!(to, "serve_end tid={}", tid.0),
         Fact::Post(seq, bytes) => write!(to, "post seq={} bytes={bytes}", seq.0),
         Fact::Done(seq, bytes, ok) => {

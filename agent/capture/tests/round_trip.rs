@@ -98,6 +98,7 @@ fn fact() -> impl Strategy<Value = Fact> {
         meter(),
         n().prop_map(|s| Fact::Phase(Seq(s), Phase::Parked)),
         (any::<u32>(), n()).prop_map(|(t, s)| Fact::Serve(Tid(t), Seq(s))),
+        (any::<u32>(), n()).prop_map(|(t, s)| Fact::ServeEarly(Tid(t), Seq(s))),
         any::<u32>().prop_map(|t| Fact::ServeEnd(Tid(t))),
         (n(), n()).prop_map(|(s, b)| Fact::Post(Seq(s), b)),
         (n(), n(), any::<bool>()).prop_map(|(s, b, ok)| Fact::Done(Seq(s), b, ok)),

@@ -136,6 +136,11 @@ pub(crate) struct Account {
 }
 
 impl Account {
+    /// Whether it waits in line: nobody works for it, and its peers have answered.
+    pub(crate) fn waits(&self) -> bool {
+        self.in_line && self.counts.phase != Phase::Parked
+    }
+
     pub(crate) fn new(at: Nanos, seen_at: Nanos, append: &Append, tier: Tier) -> Self {
         Self {
             seq: append.seq,

@@ -15,6 +15,8 @@ use crate::time::Nanos;
 use crate::wire::PeerBook;
 
 mod case;
+mod early;
+mod freed;
 mod node;
 mod peers;
 mod queue;
@@ -23,9 +25,10 @@ mod transfers;
 mod unhooked;
 
 use crate::account::Transfer;
+use freed::Freed;
 use node::Node;
 pub(crate) use queue::Behind;
-use queue::{Captive, Freed};
+use queue::Captive;
 use rooms::ByRoom;
 pub(crate) use transfers::Post;
 use unhooked::Stays;
@@ -57,6 +60,8 @@ pub(crate) struct Thread {
     pub(crate) last: Option<Seq>,
     /// The handle whose post is under way on this thread, and since when.
     pub(crate) posting: Option<Handle>,
+    /// It is at work that it took up before the room was in the queue: what that comes after.
+    pub(crate) early: Option<Seq>,
 }
 
 /// One worker.
@@ -89,6 +94,8 @@ pub(crate) struct Book {
     threads: BTreeMap<Tid, Thread>,
     /// Threads that work for a room now, by the room.
     captives: BTreeMap<Seq, Captive>,
+    /// Work that was taken up before its room was in the queue.
+    early: early::Places,
     /// Open rooms that were neither served nor posted.
     line: BTreeSet<Seq>,
     /// Open rooms whose thread ended under them.

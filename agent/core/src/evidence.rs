@@ -91,6 +91,9 @@ words! {
         /// Another worker on this node, `worker`, has the room open too and has not done its part;
         /// payload of it last moved there at `at`, or it entered then.
         OtherRankWaits = 39, "other_rank_waits";
+        /// Thread `tid`, for which the room waits, is since `at` at work for another that was not
+        /// in the queue then.
+        ThreadEarly = 40, "thread_early";
     }
 }
 

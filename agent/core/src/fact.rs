@@ -223,6 +223,10 @@ pub enum Fact {
     Phase(Seq, Phase),
     /// A thread begins to work for a room.
     Serve(Tid, Seq),
+    /// A thread begins to work for a room that is not in the queue yet. That work was queued after
+    /// the given room had entered, or before any had with `Seq(0)`: it comes before those that
+    /// enter later. A [`Fact::Serve`] of the thread says later which room it was.
+    ServeEarly(Tid, Seq),
     /// A thread ends its work for the room that it served.
     ServeEnd(Tid),
     /// A transfer call begins: bytes.

@@ -57,13 +57,13 @@ pub struct PeerCase {
 /// Rooms of the same worker that came first and hold this one up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ahead {
-    /// The first of them.
-    pub head: Seq,
+    /// The first of them; `None` for work whose room is not in the queue.
+    pub head: Option<Seq>,
     /// The thread that works for it, where one is known to.
     pub tid: Option<Tid>,
     /// How many; 100 stands for "100 or more".
     pub rooms: u64,
-    /// When the head was appended.
+    /// When the head was appended, or that work begun.
     pub since: Nanos,
     /// When payload of what holds it up last moved.
     pub progress: Nanos,

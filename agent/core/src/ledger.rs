@@ -162,6 +162,7 @@ impl Ledger {
             Fact::ListenerEnded => book.listener_ended = book.listener_ended.or(Some(at)),
             Fact::Phase(seq, phase) => book.phase(at, seq, phase),
             Fact::Serve(tid, seq) => book.serve(at, tid, seq),
+            Fact::ServeEarly(tid, after) => book.serve_early(at, tid, after),
             Fact::ServeEnd(tid) => book.serve_end(at, tid),
             Fact::Post(seq, bytes) => book.mark_post(at, seq, bytes),
             Fact::Done(seq, bytes, ok) => {

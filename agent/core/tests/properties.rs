@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use common::{Story, Way, alerts, any_story, drive, events, healthy_story};
 use inflightd_capture::{Input, parse_input, write_input};
 use inflightd_core::coverage::{Reason, Sight, Source};
-use inflightd_core::fact::{Outcome, Seq};
+use inflightd_core::fact::{Outcome, Seq, Tid};
 use inflightd_core::verdict::{Tier, Verdict};
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Policy};
 use proptest::prelude::*;
@@ -28,15 +28,21 @@ fn through_text(event: &Event) -> Event {
 }
 
 /// The script without the ring records that `lost` names; each gap is told when the next ring
-/// record comes through, as the daemon does.
+/// record comes through, as the daemon does, which then reads the table's slots of the threads.
 fn with_losses(events: &[(Way, Event)], lost: &[bool], table: bool) -> Vec<Event> {
     let mut kept = Vec::new();
     let mut gap = 0;
+    let mut slots = BTreeMap::new();
     let mut lost = lost.iter().copied().cycle();
     for (way, event) in events {
         let readable = table || !matches!(event.fact, Fact::Entry(..) | Fact::Remove(..));
         match way {
-            Way::Ring if lost.next() == Some(true) => gap += 1,
+            Way::Ring if lost.next() == Some(true) => {
+                gap += 1;
+                if let Some(tid) = slot_of(&event.fact).filter(|_| table) {
+                    slots.insert(tid, event.fact.clone());
+                }
+            }
             Way::Reading if !readable => {}
             _ => {
                 if gap > 0 {
@@ -45,6 +51,8 @@ fn with_losses(events: &[(Way, Event)], lost: &[bool], table: bool) -> Vec<Event
                     }
                     gap = 0;
                 }
+                let slots = std::mem::take(&mut slots).into_values();
+                kept.extend(slots.map(|fact| Event { fact, ..event.clone() }));
                 kept.push(event.clone());
             }
         }
@@ -52,10 +60,20 @@ fn with_losses(events: &[(Way, Event)], lost: &[bool], table: bool) -> Vec<Event
     kept
 }
 
-/// Rooms on few threads, each of which takes its rooms in order and stays with a room until its
-/// last byte. `stuck`: these rooms' bytes never move, so that those behind them are never taken.
+/// The thread whose slot in the table shows the fact.
+const fn slot_of(fact: &Fact) -> Option<Tid> {
+    match fact {
+        Fact::Serve(tid, _) | Fact::ServeEarly(tid, _) | Fact::ServeEnd(tid) => Some(*tid),
+        _ => None,
+    }
+}
+
+/// Rooms on few threads, each of which takes its rooms in the order in which their work was queued
+/// and stays with a room until its last byte. `stuck`: these rooms' bytes never move, so that those
+/// behind them are never taken.
 fn sharded(mut stories: Vec<Story>, shards: u32, stuck: &[bool]) -> Vec<Story> {
-    stories.sort_by_key(|story| story.append_at);
+    let queued = |story: &Story| story.append_at.saturating_sub(story.early);
+    stories.sort_by_key(|story| (queued(story), story.early == 0));
     // When each thread is free; `None`: never again.
     let mut free_at: BTreeMap<u64, Option<u64>> = BTreeMap::new();
     for (index, story) in stories.iter_mut().enumerate() {
@@ -63,10 +81,13 @@ fn sharded(mut stories: Vec<Story>, shards: u32, stuck: &[bool]) -> Vec<Story> {
         story.shard = u32::try_from(shard).ok();
         story.lasts = story.lasts.filter(|_| stuck.get(index) != Some(&true));
         let free = free_at.entry(shard).or_insert(Some(0));
-        let taken_at = free.map(|at| at.max(story.append_at));
-        story.post_after = taken_at.map(|at| at - story.append_at);
-        *free = taken_at.and_then(|at| Some(at + story.lasts? + 2));
+        let taken_at = free.map(|at| at.max(queued(story)));
+        story.taken = taken_at.map_or(0, |at| story.append_at.cast_signed() - at.cast_signed());
+        let posted_at = taken_at.map(|at| at.max(story.append_at));
+        story.post_after = posted_at.map(|at| at - story.append_at);
+        *free = posted_at.and_then(|at| Some(at + story.lasts? + 2));
     }
+    stories.sort_by_key(|story| story.append_at);
     stories
 }
 
@@ -207,7 +228,9 @@ proptest! {
         prop_assert!(queued.clone().all(|verdict| open.contains(&verdict.incident())));
         prop_assert_eq!(queued.count(), waiting.len(), "{:#?}", outputs);
         let named: u64 = standing.values().map(|verdict| verdict.behind_count).sum();
-        prop_assert!(named <= waiting.len() as u64, "each waits behind one head");
+// One whose work began before it entered takes followers over that another was told with.
+        let takes_over = stories.iter().any(|story| story.early > 0);
+        prop_assert!(takes_over || named <= waiting.len() as u64, "each waits behind one head");
     }
 
     /// A room that is stuck is told of, once, and stays told.

@@ -23,7 +23,8 @@ pub enum Kind {
     Open = 1,
     /// `inflight_mark_append`: an [`Append`].
     Append = 2,
-    /// `inflight_mark_serve`: a [`Mark`].
+    /// `inflight_mark_serve`: a [`Mark`]. `seq` is 0 for a room that is not in the queue yet; `a` is
+    /// then the last one that had entered when its work was queued.
     Serve = 3,
     /// `inflight_mark_serve_end`: a [`Mark`].
     ServeEnd = 4,
@@ -68,11 +69,10 @@ impl Kind {
     /// How many of a mark's operands `a` and `b` its function has; registers beyond hold nothing.
     pub const fn operands(cookie: u64) -> u32 {
         const DONE: u64 = Kind::Done as u64;
-        const SERVE: u64 = Kind::Serve as u64;
         const SERVE_END: u64 = Kind::ServeEnd as u64;
         match cookie {
             DONE => 2,
-            SERVE | SERVE_END => 0,
+            SERVE_END => 0,
             _ => 1,
         }
     }

@@ -159,6 +159,13 @@ uint64_t inflight_append(inflight_worker *worker, uint64_t room, const char *rid
  */
 int inflight_serve(inflight_worker *worker, uint64_t seq);
 
+/*
+ * This thread begins to work for a room that is not in the queue yet (and no longer for the one
+ * before). after is the last room that had entered when this work was queued, 0 for none: it comes
+ * before those that enter later. Once the room has entered, inflight_serve says which it is.
+ */
+void inflight_serve_early(inflight_worker *worker, uint64_t after);
+
 /* This thread ends its work for the room that it was serving. */
 void inflight_serve_end(inflight_worker *worker);
 

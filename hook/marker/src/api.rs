@@ -130,12 +130,23 @@ pub extern "C" fn inflight_serve(worker: *const Worker, seq: u64) -> c_int {
         return GO;
     };
     if table.serve(sys::now(), sys::thread_id(), seq, sys::thread_alive) {
-        mark::inflight_mark_serve(index, seq.0);
+        mark::inflight_mark_serve(index, seq.0, 0);
         return GO;
     }
     // The room that the thread served before was left all the same.
     mark::inflight_mark_serve_end(index, 0);
     HELD
+}
+
+/// This thread begins to work for a room that is not in the queue yet. `after` is the last room
+/// that had entered when the work was queued, 0 for none. [`inflight_serve`] says later which.
+#[unsafe(no_mangle)]
+pub extern "C" fn inflight_serve_early(worker: *const Worker, after: u64) {
+    if let Some(Open { index, table }) = worker::open(worker)
+        && table.serve_early(sys::now(), sys::thread_id(), Seq(after), sys::thread_alive)
+    {
+        mark::inflight_mark_serve(index, 0, after);
+    }
 }
 
 /// This thread ends its work for the room that it was serving, if any.

@@ -30,7 +30,8 @@ mod header_tests;
 
 pub use api::{
     inflight_append, inflight_beat, inflight_close, inflight_done, inflight_gauge, inflight_open,
-    inflight_phase, inflight_post, inflight_remove, inflight_serve, inflight_serve_end,
+    inflight_phase, inflight_post, inflight_remove, inflight_serve, inflight_serve_early,
+    inflight_serve_end,
 };
 pub use args::{OpenArgs, Peer, Rank};
 pub use error::{OpenError, inflight_errstr};

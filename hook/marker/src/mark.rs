@@ -30,8 +30,9 @@ markers! {
     inflight_mark_open(worker: u64, seq: u64, role: u64);
     /// A room entered the queue. `rid` ends with a NUL.
     inflight_mark_append(worker: u64, seq: u64, room: u64, expected: u64, rid: *const c_char);
-    /// This thread begins to work for a room.
-    inflight_mark_serve(worker: u64, seq: u64);
+    /// This thread begins to work for a room; `seq` is 0 for one that is not in the queue yet, and
+    /// `after` the last one that had entered when its work was queued.
+    inflight_mark_serve(worker: u64, seq: u64, after: u64);
     /// This thread ends its work for a room; `seq` is 0 when the next room turned out held.
     inflight_mark_serve_end(worker: u64, seq: u64);
     /// A transfer call begins.

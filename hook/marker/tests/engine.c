@@ -121,6 +121,7 @@ int main(void) {
         if (!strcmp(name, "open")) answer = open_worker();
         else if (!strcmp(name, "append")) answer = append(a);
         else if (!strcmp(name, "serve")) answer = inflight_serve(worker, a);
+        else if (!strcmp(name, "serve_early")) inflight_serve_early(worker, a);
         else if (!strcmp(name, "serve_end")) inflight_serve_end(worker);
         else if (!strcmp(name, "post")) inflight_post(worker, a, b);
         else if (!strcmp(name, "done")) inflight_done(worker, a, b, c);

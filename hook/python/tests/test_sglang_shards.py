@@ -12,7 +12,7 @@ import sglang_parts as parts
 import sglang_wheel
 from inflightd_hook.sglang import attach
 from sglang_parts import KVPoll
-from test_hook import DONE_BYTES, DONES, FAILURES, HEADER_WORDS, POSTED_BYTES, POSTS
+from test_hook import DONE_BYTES, DONES, EARLY, FAILURES, HEADER_WORDS, POSTED_BYTES, POSTS
 from test_hook import STALE, THREAD_WORDS, THREADS
 
 PATIENCE = 30.0
@@ -91,6 +91,7 @@ def fast_queue():
     deque=collections.deque, threading=threading,
 )
 _FAST_QUEUE.get = attach._served(_FAST_QUEUE.get)
+_FAST_QUEUE.put = attach._queued(_FAST_QUEUE.put)
 
 
 def parts_of_a_manager():
@@ -225,6 +226,52 @@ class Shards(unittest.TestCase):
         self.until(lambda: self.counts(seq) == [2, 5000, 1, 2000, 0])
         agent.states[self.manager.sent[1][1]] = "DONE"
         self.until(lambda: self.counts(seq) == [2, 5000, 2, 5000, 0])
+
+    def early(self, thread):
+        """What the thread's early work comes after; None where it is at none."""
+        slot = HEADER_WORDS + thread.native_id % THREADS * THREAD_WORDS
+        word = self.table.word(slot + EARLY)
+        return word - 1 if self.table.word(slot) == thread.native_id and word else None
+
+    def test_a_thread_is_shown_at_work_for_what_has_not_entered_yet(self):
+        agent = Agent()
+        self.start(nixl("0.5.23", agent))
+        first, late = self.enters(6), self.enters(8)
+        self.scheduler.finish_prefill(first)
+        (before,) = self.table.seqs()
+        self.send(8, 2, last=False)
+        # What enters after the chunk was queued does not come before it.
+        self.scheduler.finish_prefill(self.enters(10))
+        self.until(lambda: before in [self.early(thread) for thread in self.threads])
+        self.until(lambda: agent.polls > 3)
+        self.scheduler.finish_prefill(late)
+        seq = self.table.seqs()[-1]
+        self.until(lambda: (seq, before) in [(self.serving(t), self.early(t)) for t in self.threads])
+        agent.states[self.manager.sent[0][1]] = "DONE"
+        self.until(lambda: {self.early(thread) for thread in self.threads} == {None})
+        self.assertEqual(self.counts(seq), [1, 2000, 1, 2000, 0])
+
+    def test_a_post_that_stands_still_shows_when_its_room_enters(self):
+        agent, entered, goes = Agent(), threading.Event(), threading.Event()
+        transfer = agent.transfer
+
+        def stands(handle):
+            entered.set()
+            self.assertTrue(goes.wait(PATIENCE))
+            return transfer(handle)
+
+        agent.transfer = stands
+        self.start(nixl("0.5.23", agent))
+        req = self.enters(8)
+        self.send(8, 2, last=False)
+        self.assertTrue(entered.wait(PATIENCE))
+        self.scheduler.finish_prefill(req)
+        (seq,) = self.table.seqs()
+        self.assertEqual(self.counts(seq), [1, 2000, 0, 0, 0])
+        goes.set()
+        self.until(lambda: self.manager.sent)
+        agent.states[self.manager.sent[0][1]] = "DONE"
+        self.until(lambda: self.counts(seq) == [1, 2000, 1, 2000, 0])
 
     def test_a_post_that_fails_is_told_as_one(self):
         agent = Agent()

@@ -3,21 +3,18 @@
 //! Which of the worker's queues a room stands in is not known. What is known: a thread that serves
 //! a room takes no other, and a room that came later and was never taken may wait behind it.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Book, THREADS_MAX};
+use super::{Book, THREADS_MAX, Thread};
 use crate::account::Account;
-use crate::fact::{Peer, Phase, Room, Seq, Tid};
+use crate::fact::{Peer, Room, Seq, Tid};
 use crate::judge::Ahead;
 use crate::time::Nanos;
 use crate::verdict::BEHIND_MAX;
 
 /// Most rooms that are looked at to find the head of one, and that are counted before it: the
 /// judge must stay cheap with thousands of rooms behind one head.
-const LOOK_MAX: usize = 100;
-/// Most ends of services that are remembered; the victim is the one of the oldest room.
-const FREED_MAX: usize = 64;
+pub(super) const LOOK_MAX: usize = 100;
 /// Most threads remembered that worked for rooms and ended; the victim has the lowest id.
 const DEAD_MAX: usize = 256;
 
@@ -35,34 +32,13 @@ pub(crate) struct Captive {
 }
 
 impl Captive {
+    pub(super) const fn tid(&self) -> Tid {
+        self.tid
+    }
+
     /// Whether the room holds up others.
     fn holds(&self, now: Nanos) -> bool {
         self.idle_since.is_none_or(|at| at.plus(NEXT_PART) > now)
-    }
-}
-
-/// When services ended, for those who waited behind them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Freed {
-    /// Rising in both: of an older room that was freed earlier nobody needs to know.
-    ends: VecDeque<(Seq, Nanos)>,
-}
-
-impl Freed {
-    fn push(&mut self, seq: Seq, at: Nanos) {
-        let at = self.ends.back().map_or(at, |(_, last)| at.max(*last));
-        while self.ends.back().is_some_and(|(other, _)| *other >= seq) {
-            self.ends.pop_back();
-        }
-        if self.ends.len() >= FREED_MAX {
-            self.ends.pop_front();
-        }
-        self.ends.push_back((seq, at));
-    }
-
-    /// When the last room that came before this one was out of its way.
-    pub(crate) fn before(&self, seq: Seq) -> Option<Nanos> {
-        self.ends.iter().rev().find(|(other, _)| *other < seq).map(|(_, at)| *at)
     }
 }
 
@@ -75,24 +51,28 @@ pub(crate) struct Behind {
 
 /// What may hold a room up.
 #[derive(Clone, Copy)]
-struct Candidate {
-    seq: Seq,
-    tid: Option<Tid>,
+pub(super) struct Candidate {
+    /// `None` for work whose room is not in the queue.
+    pub(super) seq: Option<Seq>,
+    pub(super) tid: Option<Tid>,
     /// To one of the same peers.
-    same_peer: bool,
+    pub(super) same_peer: bool,
     /// The thread last worked for one of its peers.
-    same_thread: bool,
-    progress: Nanos,
+    pub(super) same_thread: bool,
+    /// When the room entered, or the work began.
+    pub(super) since: Nanos,
+    pub(super) progress: Nanos,
 }
 
 impl Book {
     pub(crate) fn serve(&mut self, at: Nanos, tid: Tid, seq: Seq) {
         self.marks_serves = true;
-        self.serve_end(at, tid);
-        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
-            self.threads.pop_first();
+        let early = self.adopt_early(tid, seq);
+        if early.is_none() {
+            self.serve_end(at, tid);
         }
-        let thread = self.threads.entry(tid).or_default();
+        let at = early.unwrap_or(at);
+        let thread = self.thread(tid);
         thread.serving = Some((seq, at));
         if let Some(last) = thread.last.replace(seq).filter(|last| *last != seq) {
             self.put_away(tid, last);
@@ -115,7 +95,19 @@ impl Book {
         }
     }
 
+    /// The entry of a thread; of too many one goes.
+    pub(super) fn thread(&mut self, tid: Tid) -> &mut Thread {
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&tid) {
+            if let Some(victim) = self.threads.first_key_value().map(|(tid, _)| *tid) {
+                self.end_early(self.now, victim);
+            }
+            self.threads.pop_first();
+        }
+        self.threads.entry(tid).or_default()
+    }
+
     pub(crate) fn serve_end(&mut self, at: Nanos, tid: Tid) {
+        self.end_early(at, tid);
         let serving = self.threads.get_mut(&tid).and_then(|thread| thread.serving.take());
         let Some((seq, _)) = serving else {
             return;
@@ -134,7 +126,7 @@ impl Book {
     }
 
     /// The thread has taken another room: the one that it had put down holds nobody up.
-    fn put_away(&mut self, tid: Tid, seq: Seq) {
+    pub(super) fn put_away(&mut self, tid: Tid, seq: Seq) {
         let idle_since = self.captives.get(&seq).filter(|captive| captive.tid == tid);
         if let Some(at) = idle_since.and_then(|captive| captive.idle_since) {
             self.captives.remove(&seq);
@@ -195,6 +187,7 @@ impl Book {
     /// All threads put down what they have: the worker is gone.
     pub(crate) fn free_all(&mut self) {
         self.captives.clear();
+        self.early.clear();
     }
 
     fn unserve(&mut self, tid: Tid, seq: Seq) {
@@ -207,6 +200,7 @@ impl Book {
 
     /// A thread of the worker ended. Returns the room that it was working for.
     pub(crate) fn thread_exit(&mut self, at: Nanos, tid: Tid) -> Option<Seq> {
+        self.end_early(at, tid);
         let thread = self.threads.remove(&tid)?;
         if self.dead.len() >= DEAD_MAX {
             self.dead.pop_first();
@@ -250,30 +244,26 @@ impl Book {
         if !of.in_line {
             return None;
         }
-        let (head, by) = self.incident(of)?;
-        let between = self.line.range(head.seq..of.seq).filter(|seq| **seq != head.seq);
+        let by = self.head(of)?;
+        // A head that entered later was taken before it did.
+        let from = by.seq.filter(|head| *head < of.seq).unwrap_or(of.seq);
+        let between = self.line.range(from..of.seq).filter(|seq| Some(**seq) != by.seq);
         Some(Ahead {
-            head: head.seq,
+            head: by.seq,
             tid: by.tid,
             rooms: between.take(LOOK_MAX - 1).count() as u64 + 1,
-            since: head.appended_at,
+            since: by.since,
             progress: by.progress,
             certain: by.same_peer || by.same_thread,
         })
-    }
-
-    /// The room that holds up this one, which may have left the queue under its thread.
-    fn incident(&self, of: &Account) -> Option<(&Account, Candidate)> {
-        let by = self.head(of)?;
-        Some((self.account(by.seq)?, by))
     }
 
     /// Whether a room that was told at `since` to wait behind others still does, as far as that can
     /// be told cheaply: thousands may wait behind one head.
     pub(crate) fn still_waits(&self, of: &Account, since: Nanos) -> bool {
         let same = self.waited_until(of.seq).is_none_or(|at| at <= since);
-        let parked = of.counts.phase == Phase::Parked;
-        of.in_line && !parked && same && self.incident(of).is_some()
+        // Where the head is no room, somebody else has to tell that it stands still.
+        of.waits() && same && self.head(of).is_some_and(|head| head.seq.is_some())
     }
 
     /// The likeliest head: to the same peer, else on the thread that last worked for that peer,
@@ -292,8 +282,9 @@ impl Book {
         let first = first.and_then(|first| self.candidate(first, dead, of));
         let posted = of.peers.iter().filter(|_| !self.marks_serves);
         let posted = posted.filter_map(|peer| self.first_posted(*peer, of));
+        let early = self.early_before(of);
         let rank = |c: &Candidate| (!c.same_peer, !c.same_thread, c.progress, c.seq);
-        captives.chain(orphans).chain(first).chain(posted).min_by_key(rank)
+        captives.chain(early).chain(orphans).chain(first).chain(posted).min_by_key(rank)
     }
 
     /// The first room before this one that a thread would take, or take up again, that has ended: it
@@ -312,19 +303,20 @@ impl Book {
         left.next().map(|(seq, _)| *seq)
     }
 
-    fn candidate(&self, seq: Seq, tid: Option<Tid>, of: &Account) -> Option<Candidate> {
+    pub(super) fn candidate(&self, seq: Seq, tid: Option<Tid>, of: &Account) -> Option<Candidate> {
         let account = self.accounts.get(&seq)?;
         let tid = tid.or(account.thread_gone.map(|(tid, _)| tid));
         Some(Candidate {
-            seq,
+            seq: Some(seq),
             tid,
             same_peer: shares(&account.peers, &of.peers),
             same_thread: tid.is_some_and(|tid| self.worked_for(tid, &of.peers)),
+            since: account.appended_at,
             progress: self.progress_of(account),
         })
     }
 
-    fn worked_for(&self, tid: Tid, peers: &[Peer]) -> bool {
+    pub(super) fn worked_for(&self, tid: Tid, peers: &[Peer]) -> bool {
         let mut books = peers.iter().filter_map(|peer| self.peers.get(peer));
         books.any(|book| book.served_by == Some(tid))
     }
@@ -343,10 +335,10 @@ impl Book {
 
     /// Whether a room waits behind this one, as far as can be told cheaply.
     pub(crate) fn blocks(&self, of: &Account) -> bool {
-        let mut later = self.line.range(of.seq..).take(LOOK_MAX);
+        let mut later = self.line.range(self.place_of(of.seq)..).take(LOOK_MAX);
         later.any(|seq| {
             let head = self.account(*seq).and_then(|account| self.head(account));
-            head.is_some_and(|head| head.seq == of.seq)
+            head.is_some_and(|head| head.seq == Some(of.seq))
         })
     }
 
@@ -356,12 +348,13 @@ impl Book {
         let mut behind = Behind::default();
         let heads = self.captives.contains_key(&of.seq) || self.orphans.contains(&of.seq);
         let first = !self.marks_serves && of.calls_open() > 0;
-        if !heads && !first && self.last_thread_gone(of).is_none() {
+        let early = of.in_line && !self.early.is_empty();
+        if !heads && !first && !early && self.last_thread_gone(of).is_none() {
             return behind;
         }
-        let later = self.line.range(of.seq..).filter_map(|seq| self.account(*seq));
+        let later = self.line.range(self.place_of(of.seq)..).filter_map(|seq| self.account(*seq));
         for account in later.filter(|account| account.seq != of.seq) {
-            if self.incident(account).is_some_and(|(head, _)| head.seq == of.seq) {
+            if self.head(account).is_some_and(|head| head.seq == Some(of.seq)) {
                 behind.count += 1;
                 if behind.rooms.len() < BEHIND_MAX {
                     behind.rooms.push(account.room);

@@ -34,8 +34,13 @@ impl Book {
         } else {
             self.threads.get(&tid).and_then(|thread| thread.serving).map(|(seq, _)| seq)
         };
-        self.posts_astray |= seq.is_none();
-        self.threads.entry(tid).or_default().posting = Some(handle);
+        let thread = self.threads.entry(tid).or_default();
+        thread.posting = Some(handle);
+        let early = thread.early.is_some();
+        self.posts_astray |= seq.is_none() && !early;
+        if let Some(peer) = peer.filter(|_| early) {
+            self.peer(peer).served_by = Some(tid);
+        }
         let transfer = Transfer {
             seq,
             peer,

@@ -181,10 +181,15 @@ impl Case<'_> {
             // Nothing is under way, and what comes next would be a post.
             return self.coverage.sees(Source::Table);
         }
+        self.peers_whole && self.peers_are_metered()
+    }
+
+    /// Whether what its peers take shows by their connections.
+    pub(super) fn peers_are_metered(&self) -> bool {
         let metered = |peer: &PeerCase| {
             !peer.unmetered && peer.meter.is_some_and(|(_, meter)| meter.connections > 0)
         };
-        let read = !self.peers.is_empty() && self.peers_whole && self.peers.iter().all(metered);
+        let read = !self.peers.is_empty() && self.peers.iter().all(metered);
         read && self.coverage.sees(Source::Connections)
     }
 
@@ -196,8 +201,10 @@ impl Case<'_> {
     pub(super) fn waits_for_busy_scheduler(&self, policy: &Policy, now: Nanos) -> bool {
         let wedged = self.beat.plus(policy.scheduler_wedged) <= now;
         let rests_on_it = self.is_complete() || (self.posts == 0 && !self.served);
-        // A deadline shorter than `beat_fresh` must not take an older poll for its chance to act.
-        let polled = self.beat_is_fresh(policy, now) && self.beat >= self.last_progress;
+        // A deadline shorter than `beat_fresh` must not take an older poll for its chance to act, nor
+        // one so soon after the last byte that the thread had not told the scheduler of it yet.
+        let chance = self.last_progress.plus(policy.hard_grace);
+        let polled = self.beat_is_fresh(policy, now) && self.beat >= chance;
         rests_on_it && self.beat != Nanos::ZERO && !wedged && !polled
     }
 

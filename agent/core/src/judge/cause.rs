@@ -11,6 +11,10 @@ use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::verdict::Cause;
 
+mod queued;
+
+use queued::queued;
+
 /// A cause, how sure, and what speaks for and against.
 pub(super) struct Known {
     pub(super) cause: Cause,
@@ -73,18 +77,6 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
         }
     }
     search.end(Cause::Unknown, 60, Vec::new())
-}
-
-/// Others come first. Their own verdicts say why they stay.
-fn queued(case: &Case<'_>, policy: &Policy, now: Nanos, search: &mut Search) -> Answer {
-    let ahead = case.ahead?;
-    rule_out_dead(case, search);
-    scheduler(case, policy, now, search);
-    let rooms = Evidence::of(Id::RoomsAhead).amount(ahead.rooms).at(ahead.since);
-    let rooms = ahead.tid.map_or(rooms, |tid| rooms.tid(tid));
-    let moves = ahead.progress.plus(policy.suspect) > now;
-    let head = Evidence::of(if moves { Id::HeadMoves } else { Id::HeadStill }).at(ahead.progress);
-    Some((Cause::QueuedBehind, if ahead.certain { 85 } else { 65 }, vec![rooms, head]))
 }
 
 /// Posted to a process that had ended before: its successor knows nothing of the worker's old
@@ -272,6 +264,14 @@ fn peer_frozen(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> An
 fn thread_captive(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
     let (tid, at) = case.held_by?;
     let mut evidence = vec![Evidence::of(Id::ThreadHeld).at(at).tid(tid)];
+    evidence.extend(peers_say(case));
+    rule_out_dead(case, search);
+    Some((Cause::WorkerThreadCaptive, 90, evidence))
+}
+
+/// What may be why a thread stays with its work: its peers and their connections.
+fn peers_say(case: &Case<'_>) -> Vec<Evidence> {
+    let mut evidence = Vec::new();
     for peer in &case.peers {
         match peer.life.0 {
             Life::Stopped => evidence.push(stopped(peer)),
@@ -280,8 +280,7 @@ fn thread_captive(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) ->
         }
         evidence.extend(wire_evidence(case, peer));
     }
-    rule_out_dead(case, search);
-    Some((Cause::WorkerThreadCaptive, 90, evidence))
+    evidence
 }
 
 /// Nothing of it is under way, more is to come, and the thread that worked for it is no more.

@@ -164,7 +164,7 @@ fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
         return Some(ClearReason::Progress);
     }
     let unblocked = match standing.cause {
-        Cause::QueuedBehind => {
+        Cause::QueuedBehind | Cause::WorkerThreadCaptive => {
             case.ahead.is_none() || case.waited_until.is_some_and(|at| at > standing.at)
         }
         Cause::PeerFrozen => case.resumed_at().is_some_and(|at| at > standing.at),
@@ -176,14 +176,17 @@ fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
 }
 
 /// Whether this was not told yet. That the name of a dead peer goes on is no news to a room that
-/// died with it, nor that its successor serves others to one that was sent to the old process.
+/// died with it, nor that its successor serves others to one that was sent to the old process, nor
+/// which room its thread stays with to one that waits for that thread.
 pub(super) fn is_news(standing: Standing, found: &Found) -> bool {
     let same = (standing.finding, standing.cause) == (found.finding, found.cause);
-    let restarted = matches!(
+    let known = matches!(
         (standing.cause, found.cause),
-        (Cause::PeerDead, Cause::StalePeer) | (Cause::StalePeer, Cause::LinkFault)
+        (Cause::PeerDead, Cause::StalePeer)
+            | (Cause::StalePeer, Cause::LinkFault)
+            | (Cause::WorkerThreadCaptive, Cause::QueuedBehind)
     );
-    !same && !restarted
+    !same && !known
 }
 
 fn verdict(
@@ -216,7 +219,7 @@ fn verdict(
         peers: account.peers.clone(),
         evidence: found.evidence,
         ruled_out: found.ruled_out,
-        head: case.ahead.filter(|_| queued).map(|ahead| ahead.head),
+        head: case.ahead.filter(|_| queued).and_then(|ahead| ahead.head),
         behind: behind.rooms,
         behind_count: behind.count,
         coverage: book.coverage.clone(),

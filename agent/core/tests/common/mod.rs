@@ -38,12 +38,19 @@ pub(crate) struct Story {
     pub(crate) reaped_after: u64,
     /// The thread that works for it; `None`: one of its own.
     pub(crate) shard: Option<u32>,
+    /// So long before its entry its first chunk is queued; 0: it is not.
+    pub(crate) early: u64,
+    /// So long before its entry a thread takes that up; negative: after it.
+    pub(crate) taken: i64,
 }
 
 /// Rooms whose bytes always move and that the scheduler always reaps in time.
 pub(crate) fn healthy_story() -> impl Strategy<Value = Story> {
-    (0..60_000_u64, 0..20_000_u64, 0..90_000_u64, 1..1_000_000_000_u64, 0..20_000_u64).prop_map(
-        |(append_at, post_after, lasts, bytes, reaped_after)| Story {
+    let times = (0..60_000_u64, 0..20_000_u64, 0..90_000_u64, 0..20_000_u64);
+    // Within the deadline, for nothing moves until the room is posted.
+    let early = prop_oneof![Just(0), 1..20_000_u64];
+    (times, 1..1_000_000_000_u64, early).prop_map(
+        |((append_at, post_after, lasts, reaped_after), bytes, early)| Story {
             append_at,
             post_after: Some(post_after),
             lasts: Some(lasts),
@@ -51,6 +58,8 @@ pub(crate) fn healthy_story() -> impl Strategy<Value = Story> {
             bytes: bytes.max(lasts * 8),
             reaped_after,
             shard: None,
+            early,
+            taken: i64::try_from(early).unwrap_or(0),
         },
     )
 }
@@ -72,6 +81,9 @@ pub(crate) fn events(stories: &[Story]) -> Vec<(Way, Event)> {
     let mut world = World::default();
     world.attach();
     for (index, story) in stories.iter().enumerate() {
+        let queued = story.append_at.saturating_sub(story.early);
+        let after = stories.iter().filter(|other| other.append_at < queued).count() as u64;
+        world.early(index as u64 + 1, story, after);
         world.room(index as u64 + 1, story);
     }
     world.readings(stories);
@@ -88,6 +100,9 @@ struct World {
 impl Story {
     fn appended(&self) -> u64 {
         START + self.append_at * MILLI
+    }
+    fn thread(&self, number: u64) -> Tid {
+        Tid(self.shard.unwrap_or(100 + u32::try_from(number).unwrap_or(0)))
     }
     fn posted(&self) -> Option<u64> {
         Some(self.appended() + self.post_after? * MILLI)
@@ -121,9 +136,18 @@ impl World {
         self.push(Way::Reading, START, Fact::Life(PEER, Life::Running));
     }
 
+    /// Its thread takes up its first chunk, which was queued when so many rooms had entered.
+    fn early(&mut self, number: u64, story: &Story, after: u64) {
+        let before = story.taken * i64::try_from(MILLI).unwrap_or(0);
+        let taken = story.appended().saturating_add_signed(-before).max(START);
+        if story.early > 0 && story.posted().is_some_and(|posted| taken <= posted) {
+            let early = Fact::ServeEarly(story.thread(number), Seq(after << 14));
+            self.push(Way::Ring, taken, early);
+        }
+    }
+
     fn room(&mut self, number: u64, story: &Story) {
-        let own = 100 + u32::try_from(number).unwrap_or(0);
-        let (seq, tid) = (Seq(number << 14), Tid(story.shard.unwrap_or(own)));
+        let (seq, tid) = (Seq(number << 14), story.thread(number));
         let append = Append {
             seq,
             room: Room(number),

@@ -9,7 +9,7 @@ use inflightd_core::{Cause, Finding};
 use crate::support::{ago, all_visible, appended, complete, look, peer, posted, says, stopped};
 
 const AHEAD: Ahead = Ahead {
-    head: Seq(1),
+    head: Some(Seq(1)),
     tid: Some(Tid(7)),
     rooms: 2,
     since: ago(50),

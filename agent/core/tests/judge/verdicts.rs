@@ -129,6 +129,9 @@ fn a_poll_from_before_the_bytes_arrived_was_no_chance_to_act() {
     let short =
         Policy { suspect: Nanos::from_secs(1), stall: Nanos::from_secs(2), ..Policy::DEFAULT };
     assert!(matches!(judge(&complete, &short, NOW), Judgement::Quiet(_)));
+    // The thread that saw the last byte tells the scheduler a moment later.
+    let soon = Case { beat: ago(3).plus(Nanos::from_millis(500)), ..complete.clone() };
+    assert!(matches!(judge(&soon, &short, NOW), Judgement::Quiet(_)));
     let polled = Case { beat: ago(1), ..complete };
     assert!(matches!(judge(&polled, &short, NOW), Judgement::Found(_)));
 }

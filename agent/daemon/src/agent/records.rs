@@ -86,8 +86,13 @@ impl Agent {
             let table = watched.mapped.as_ref().and_then(|mapped| mapped.table().ok());
             let (table, tracker) = (table.as_ref(), &mut watched.tracker);
             match kind {
-                Kind::Serve => tracker.serve_marked(at, tid, Some(seq), table, out),
-                Kind::ServeEnd => tracker.serve_marked(at, tid, None, table, out),
+                Kind::Serve => {
+                    let work = worker::Work::marked(mark.seq, mark.a);
+                    tracker.serve_marked(at, tid, work, table, out);
+                }
+                Kind::ServeEnd => {
+                    tracker.serve_marked(at, tid, worker::Work::None, table, out);
+                }
                 Kind::Remove => {
                     let outcome = worker::outcome(table::Outcome::from_code(mark.a));
                     tracker.remove_marked(at, seq, outcome, table, out);

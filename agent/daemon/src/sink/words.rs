@@ -125,6 +125,12 @@ impl Said<'_> {
                 let since = self.at(", since");
                 format!("the room has left the queue and thread {tid} stays with it{since}")
             }
+            Id::ThreadEarly => {
+                let since = self.at(" since");
+                let thread =
+                    self.evidence.tid.map_or("a thread".to_owned(), |_| format!("thread {tid}"));
+                format!("{thread} works{since} for another room, which had not entered the queue")
+            }
             Id::LastThreadGone => {
                 format!(
                     "thread {tid}, the last to work for it or its peer, ended{}",

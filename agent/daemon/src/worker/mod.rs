@@ -4,6 +4,7 @@ mod convert;
 mod history;
 mod removals;
 mod tracker;
+mod work;
 
 use std::collections::BTreeMap;
 
@@ -15,6 +16,7 @@ pub use convert::{outcome, phase};
 pub use history::History;
 pub use removals::Removals;
 pub use tracker::{Open, Out, Tally, Tracker};
+pub use work::Work;
 
 use crate::names::About;
 use crate::proc::{self, Stat, TableMap, lives};

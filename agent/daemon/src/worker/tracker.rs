@@ -14,6 +14,7 @@ mod scan;
 
 use super::Removals;
 use super::convert::{counts, is_mooncake, outcome};
+use super::work::Work;
 use crate::journal::OpenRoom;
 use crate::names::{Names, PeerName, RoomName};
 
@@ -71,7 +72,7 @@ pub struct Tracker {
     unfound_scans: u32,
     /// Removals were given up, and nobody has noted that yet.
     gave_up: bool,
-    serving: BTreeMap<Tid, Option<Seq>>,
+    serving: BTreeMap<Tid, Work>,
     beat_at: u64,
     tally: Tally,
 }
@@ -316,21 +317,22 @@ impl Tracker {
         }
     }
 
-    /// A thread begins (`Some`) or ends (`None`) its work for a room.
+    /// A thread begins or ends its work for a room.
     pub fn serve_marked(
         &mut self,
         at: Nanos,
         tid: Tid,
-        seq: Option<Seq>,
+        work: Work,
         table: Option<&Table<'_>>,
         out: &mut Out<'_>,
     ) {
         if self.serving.len() < table::THREADS_MAX || self.serving.contains_key(&tid) {
-            self.serving.insert(tid, seq);
+            self.serving.insert(tid, work);
         }
-        match seq {
-            Some(seq) => self.room_marked(at, seq, Fact::Serve(tid, seq), table, out),
-            None => self.tell(out, at, Fact::ServeEnd(tid)),
+        match work {
+            Work::Room(seq) => self.room_marked(at, seq, Fact::Serve(tid, seq), table, out),
+            Work::Early(after) => self.tell(out, at, Fact::ServeEarly(tid, after)),
+            Work::None => self.tell(out, at, Fact::ServeEnd(tid)),
         }
     }
 

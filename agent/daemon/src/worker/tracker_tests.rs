@@ -292,19 +292,48 @@ fn an_earlier_life_left_a_room_that_the_table_has_forgotten() {
     assert_eq!(words(&bench.scan()), ["1000000 Unknown"]);
 }
 
+/// What a reading of the threads tells; each has an id in the worker's namespace and one here.
+fn scan_threads(bench: &mut Bench, threads: &[(u32, u32)]) -> Vec<(u64, Fact)> {
+    let threads = threads.iter().copied().collect();
+    let told = bench.told(|tracker, table, out| {
+        tracker.scan_threads(table, LATER, &threads, out);
+    });
+    told.into_iter().map(|event| (event.at.0, event.fact)).collect()
+}
+
+#[test]
+fn early_work_is_taken_from_the_table_until_its_room_is_known() {
+    let mut bench = Bench::new(Removals::default());
+    let first = bench.append(600, 7);
+    let tid = Tid(1011);
+    let scan = |bench: &mut Bench| scan_threads(bench, &[(11, 1011)]);
+    let early = (620, Fact::ServeEarly(tid, first));
+    assert!(bench.table().serve_early(620, 11, table::Seq(first.0), |_| true));
+    bench.scan();
+    assert_eq!(scan(&mut bench), std::slice::from_ref(&early));
+    assert!(scan(&mut bench).is_empty());
+    let late = bench.append(630, 8);
+    assert!(bench.table().serve(640, 11, table::Seq(late.0), |_| true));
+    bench.scan();
+    let room = (620, Fact::Serve(tid, late));
+    assert_eq!(scan(&mut bench), std::slice::from_ref(&room));
+    assert!(scan(&mut bench).is_empty());
+    let other = scan_threads(&mut bench, &[(11, 1012)]);
+    assert_eq!(
+        other,
+        [(620, Fact::ServeEarly(Tid(1012), first)), (620, Fact::Serve(Tid(1012), late))]
+    );
+    bench.table().serve_end(11);
+    assert_eq!(scan(&mut bench), [(LATER.0, Fact::ServeEnd(tid))]);
+}
+
 #[test]
 fn threads_are_taken_from_the_table_where_they_are_the_workers_own() {
     let mut bench = Bench::new(Removals::default());
     let seq = bench.append(600, 7);
     assert!(bench.table().serve(620, 11, table::Seq(seq.0), |_| true));
     bench.scan();
-    let scan = |bench: &mut Bench, threads: &[(u32, u32)]| {
-        let threads = threads.iter().copied().collect();
-        let told = bench.told(|tracker, table, out| {
-            tracker.scan_threads(table, LATER, &threads, out);
-        });
-        told.into_iter().map(|event| (event.at.0, event.fact)).collect::<Vec<_>>()
-    };
+    let scan = scan_threads;
     assert!(scan(&mut bench, &[(12, 1012)]).is_empty(), "nobody else's thread");
     let serves = (620, Fact::Serve(Tid(1011), seq));
     assert_eq!(scan(&mut bench, &[(11, 1011)]), [serves]);

@@ -107,10 +107,35 @@ fn serving_counts_at_the_gate() {
     assert_eq!(entry(&table, seq).command.active, 0);
     assert_eq!(entry(&table, other).command.active, 1);
     let serving: Vec<_> = (0..2).filter_map(|slot| table.serving(slot)).collect();
-    assert_eq!(serving, [Serving { tid: 77, seq: Some(other), since: 6, serves: 2 }]);
+    assert_eq!(serving, [Serving { tid: 77, seq: Some(other), early: None, since: 6, serves: 2 }]);
     assert_eq!(table.serve_end(77), Some(other));
     assert_eq!(table.serve_end(77), None);
     assert_eq!(entry(&table, other).command.active, 0);
+}
+
+#[test]
+fn early_work_keeps_its_place_and_its_beginning_when_its_room_enters() {
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    let shown = |early, seq, since, serves| Serving { tid: 77, seq, early, since, serves };
+    assert!(table.serve_early(5, 77, Seq(0), |_| true));
+    assert_eq!(table.serving(wrapped(77, 2)), Some(shown(Some(Seq(0)), None, 5, 1)));
+    assert_eq!(table.serve_end(77), Some(Seq(0)));
+    assert_eq!(table.serve_end(77), None);
+    let first = table.append(1, &room(1));
+    assert!(table.serve_early(6, 77, first, |_| true));
+    let late = table.append(1, &room(2));
+    assert!(table.serve(7, 77, late, |_| true));
+    assert_eq!(table.serving(wrapped(77, 2)), Some(shown(Some(first), Some(late), 6, 2)));
+    assert_eq!(entry(&table, late).command.active, 1);
+    assert!(table.serve(8, 77, first, |_| true), "what follows is no early work");
+    assert_eq!(table.serving(wrapped(77, 2)), Some(shown(None, Some(first), 8, 3)));
+    assert_eq!(entry(&table, late).command.active, 0);
+    assert!(table.serve_early(9, 77, late, |_| true));
+    assert_eq!(entry(&table, first).command.active, 0, "the room before is left");
+    assert!(table.hold(first).is_some());
+    assert!(!table.serve(10, 77, first, |_| true));
+    assert_eq!(table.serving(wrapped(77, 2)), Some(shown(None, None, 9, 4)), "it ends as well");
 }
 
 #[test]

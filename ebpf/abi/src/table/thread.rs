@@ -15,6 +15,8 @@ const SINCE: usize = 2;
 const SERVES: usize = 3;
 /// 1 when the thread is counted in the command word of the room that it serves.
 const ENTERED: usize = 4;
+/// One more than the sequence in [`Serving::early`]; 0 without one.
+const EARLY: usize = 5;
 
 /// In the place of a thread id: a dead thread's slot is just being given to another.
 const CHANGING_HANDS: u64 = u64::MAX;
@@ -24,8 +26,12 @@ const CHANGING_HANDS: u64 = u64::MAX;
 pub struct Serving {
     /// Thread id in the worker's own pid namespace.
     pub tid: u32,
-    /// The room's append sequence; `None` while the thread is idle.
+    /// The room's append sequence; `None` while the thread is idle, and while its room is not in
+    /// the queue.
     pub seq: Option<Seq>,
+    /// Of work that was taken up before its room was in the queue: the last room that had entered
+    /// when that work was queued, `Seq(0)` for none. It comes before all that entered later.
+    pub early: Option<Seq>,
     /// When it began, `CLOCK_MONOTONIC` in nanoseconds.
     pub since: u64,
     /// How often this thread has begun to serve.
@@ -81,7 +87,10 @@ impl<'m> Table<'m> {
     pub fn serve(&self, now: u64, tid: u32, seq: Seq, alive: impl Fn(u32) -> bool) -> bool {
         let slot = self.thread_slot(tid, alive);
         if let Some(slot) = slot {
-            self.leave_slot(slot);
+            // Early work whose room has entered goes on.
+            if self.thread_word(slot, SEQ).load(Relaxed) != 0 {
+                self.leave_slot(slot);
+            }
         }
         // A room that has left the queue has no gate any more, and one that found the table
         // full never had one.
@@ -89,7 +98,12 @@ impl<'m> Table<'m> {
         let gate =
             entry.map_or(Gate::Gone, |entry| tagged::enter(self.entry_word(entry, COMMAND), seq));
         match (slot, gate) {
-            (_, Gate::Held) => return false,
+            (slot, Gate::Held) => {
+                if let Some(slot) = slot {
+                    self.leave_slot(slot);
+                }
+                return false;
+            }
             (Some(slot), gate) => self.take_up(slot, now, seq, gate),
             (None, gate) => {
                 // Without a slot nobody would leave the gate again, so it is left at once: the
@@ -101,27 +115,54 @@ impl<'m> Table<'m> {
         true
     }
 
-    /// Shows `seq` in the thread's own slot, which is idle.
+    /// This thread begins to work for a room that is not in the queue yet; an earlier one is left
+    /// first. `after` is the last room that had entered when the work was queued, `Seq(0)` for none.
+    /// `false`: no slot was free, which is counted, and nothing is shown. [`Table::serve`] says
+    /// later which room it was.
+    pub fn serve_early(&self, now: u64, tid: u32, after: Seq, alive: impl Fn(u32) -> bool) -> bool {
+        let Some(slot) = self.thread_slot(tid, alive) else {
+            self.bump(header::THREADS_OVERFLOW);
+            return false;
+        };
+        self.leave_slot(slot);
+        self.begin(slot, now);
+        self.thread_word(slot, EARLY).store(after.0.saturating_add(1), Release);
+        true
+    }
+
+    /// Shows `seq` in the thread's own slot, which is idle or at early work.
     fn take_up(&self, slot: usize, now: u64, seq: Seq, gate: Gate) {
         let entered = u64::from(gate == Gate::Entered);
         self.thread_word(slot, ENTERED).store(entered, Relaxed);
-        // Release, so that a reader that sees them also sees that the slot was idle before.
-        self.thread_word(slot, SINCE).store(now, Release);
-        let serves = self.thread_word(slot, SERVES);
-        serves.store(serves.load(Relaxed).wrapping_add(1), Release);
+        if self.thread_word(slot, EARLY).load(Relaxed) == 0 {
+            self.begin(slot, now);
+        }
         self.thread_word(slot, SEQ).store(seq.0, Release);
     }
 
-    /// This thread ends its work for the room it was serving, if any. Returns that room.
+    /// Release, so that a reader that sees these words also sees that the slot was idle before.
+    fn begin(&self, slot: usize, now: u64) {
+        self.thread_word(slot, SINCE).store(now, Release);
+        let serves = self.thread_word(slot, SERVES);
+        serves.store(serves.load(Relaxed).wrapping_add(1), Release);
+    }
+
+    /// This thread ends its work for the room it was serving, if any. Returns that room; `Seq(0)`
+    /// for one that is not in the queue yet.
     pub fn serve_end(&self, tid: u32) -> Option<Seq> {
         self.leave_slot(self.own_slot(tid)?)
     }
 
     fn leave_slot(&self, slot: usize) -> Option<Seq> {
+        let early = self.thread_word(slot, EARLY);
+        let was_early = early.load(Relaxed) != 0;
+        if was_early {
+            early.store(0, Release);
+        }
         let word = self.thread_word(slot, SEQ);
         let seq = Seq(word.load(Relaxed));
         if seq.0 == 0 {
-            return None;
+            return was_early.then_some(seq);
         }
         let entered = self.thread_word(slot, ENTERED).load(Relaxed) != 0;
         word.store(0, Release);
@@ -160,11 +201,13 @@ impl<'m> Table<'m> {
         }
         let tid = self.thread_word(slot, TID).load(Acquire);
         let seq = self.thread_word(slot, SEQ).load(Acquire);
+        let early = self.thread_word(slot, EARLY).load(Acquire);
         let since = self.thread_word(slot, SINCE).load(Acquire);
         let serves = self.thread_word(slot, SERVES).load(Acquire);
-        let same = self.thread_word(slot, TID).load(Relaxed) == tid
-            && self.thread_word(slot, SEQ).load(Relaxed) == seq;
+        let same = |word: usize, value| self.thread_word(slot, word).load(Relaxed) == value;
+        let same = same(TID, tid) && same(SEQ, seq) && same(EARLY, early);
         let tid = u32::try_from(tid).ok().filter(|tid| *tid != 0 && same)?;
-        Some(Serving { tid, seq: (seq != 0).then_some(Seq(seq)), since, serves })
+        let early = early.checked_sub(1).map(Seq);
+        Some(Serving { tid, seq: (seq != 0).then_some(Seq(seq)), early, since, serves })
     }
 }

@@ -10,7 +10,7 @@ use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::setup::library;
 
-const CALLS: [&str; 12] = [
+const CALLS: [&str; 13] = [
     "inflight_append",
     "inflight_beat",
     "inflight_close",
@@ -22,6 +22,7 @@ const CALLS: [&str; 12] = [
     "inflight_post",
     "inflight_remove",
     "inflight_serve",
+    "inflight_serve_early",
     "inflight_serve_end",
 ];
 

@@ -58,6 +58,29 @@ fn a_rooms_life_reads_back_from_outside() {
 }
 
 #[test]
+fn early_work_shows_with_its_place_and_then_with_its_room() {
+    let (mut engine, mapped) = Engine::opened();
+    let ends = Probe::attach(library(), "inflight_mark_serve_end", engine.pid());
+    let begins = Probe::attach(library(), "inflight_mark_serve", engine.pid());
+    let shown = || (0..256).filter_map(|slot| mapped.table().serving(slot)).last();
+    let first = engine.append(1);
+    engine.ask(&format!("serve_early {}", first.0));
+    let early = shown().unwrap();
+    assert_eq!((early.seq, early.early), (None, Some(first)));
+    let late = engine.append(2);
+    engine.ask(&format!("serve {}", late.0));
+    let adopted = shown().unwrap();
+    assert_eq!((adopted.seq, adopted.early), (Some(late), Some(first)));
+    assert_eq!(adopted.since, early.since);
+    engine.ask("serve_end");
+    engine.ask("serve_early 0");
+    engine.ask("serve_end");
+    engine.ask("serve_end");
+    assert_eq!(shown().map(|idle| (idle.seq, idle.early)), Some((None, None)));
+    assert_eq!((begins.hits(), ends.hits()), (3, 2));
+}
+
+#[test]
 fn every_call_hits_its_marker_once() {
     let (mut engine, _mapped) = Engine::opened();
     let attach = |(symbol, kind)| (kind, Probe::attach(library(), symbol, engine.pid()));

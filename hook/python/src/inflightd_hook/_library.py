@@ -60,6 +60,7 @@ _CALLS = {
         [c_void_p, c_uint64, c_char_p, POINTER(Peer), c_size_t, c_uint64, c_char_p],
     ),
     "inflight_serve": (c_int, [c_void_p, c_uint64]),
+    "inflight_serve_early": (None, [c_void_p, c_uint64]),
     "inflight_serve_end": (None, [c_void_p]),
     "inflight_post": (None, [c_void_p, c_uint64, c_uint64]),
     "inflight_done": (None, [c_void_p, c_uint64, c_uint64, c_int]),

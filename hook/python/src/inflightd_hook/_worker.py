@@ -104,6 +104,16 @@ class Worker:
             return True
         return self._library.inflight_serve(self._handle, seq) != 0
 
+    def serve_early(self, after):
+        """This thread begins to work for a room that is not in the queue yet; ``serve`` says later
+        which.
+
+        after: sequence of the last room that had entered when this work was queued, 0 for none.
+        """
+        after = _number("after", after, _U64)
+        if self._library is not None:
+            self._library.inflight_serve_early(self._handle, after)
+
     def serve_end(self):
         """This thread ends its work for the room that it was serving, if any."""
         if self._library is not None:

@@ -7,6 +7,7 @@ use inflightd_core::fact::{Outcome, Seq, Tid};
 use inflightd_core::{Fact, Nanos, Source};
 
 use super::{Entry, Out, Tracker, tabled};
+use crate::worker::Work;
 
 /// Scans for which a removal may stay unfound before it counts as lost.
 pub(super) const GIVE_UP_AFTER: u32 = 4;
@@ -122,10 +123,17 @@ impl Tracker {
             let Some(tid) = threads.get(&serving.tid).copied().map(Tid) else {
                 continue;
             };
-            let seq = serving.seq.map(|seq| Seq(seq.0));
-            if self.serving.get(&tid) != Some(&seq) {
-                let at = seq.map_or(now, |_| Nanos(serving.since).min(now));
-                self.serve_marked(at, tid, seq, Some(table), out);
+            let since = Nanos(serving.since).min(now);
+            let early = serving.early.map(|after| Work::Early(Seq(after.0)));
+            let room = serving.seq.map(|seq| Work::Room(Seq(seq.0)));
+            let known = self.serving.get(&tid).copied();
+            if early.is_none() && room.is_none() && known != Some(Work::None) {
+                self.serve_marked(now, tid, Work::None, Some(table), out);
+            }
+            // Where the room is known already, so is what its work came after.
+            if room.is_none() || known != room {
+                let news = [early, room].into_iter().flatten().filter(|work| known != Some(*work));
+                news.for_each(|work| self.serve_marked(since, tid, work, Some(table), out));
             }
         }
     }

@@ -63,6 +63,8 @@ def patch_classes():
             # Threads wait inside `get` when the scheduler has been built: wrapped any later, the
             # first chunk of each would not be seen.
             fast_queue.get = _served(fast_queue.get)
+            if "put" in vars(fast_queue):
+                fast_queue.put = _queued(fast_queue.put)
             break
     built = faults.contain("attaching to the scheduler", attach)
     original = scheduler.__init__
@@ -82,6 +84,19 @@ def _fast_queue(module):
         return getattr(importlib.import_module(module), "FastQueue", None)
     except ImportError:
         return None
+
+
+def _queued(original):
+    queued = faults.contain(
+        "queueing a chunk", lambda item: [shards.queued(item) for shards in _shards]
+    )
+
+    @functools.wraps(original)
+    def put(self, item, *args, **kwargs):
+        queued(item)
+        return original(self, item, *args, **kwargs)
+
+    return put
 
 
 def _served(original):
@@ -219,7 +234,7 @@ def hook_sends(scheduler, queue, shards, manager):
     sending = faults.contain("the entry of a request", queue.sending)
     # Before transfers had threads of their own (NIXL up to 0.5.11) they were posted in here.
     in_here = getattr(manager, "agent", None) is not None and not engine.has_threads(manager)
-    begin = faults.contain("sending", lambda req: shards.begin(req.bootstrap_room, 0, serve=False))
+    begin = faults.contain("sending", lambda req: shards.begin_here(req.bootstrap_room))
     end = faults.contain("the end of sending", shards.pause)
     original = scheduler.send_kv_chunk
 

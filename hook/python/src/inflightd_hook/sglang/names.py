@@ -81,6 +81,7 @@ NAMES = (
     Name(f"{_MOONCAKE}:MooncakeKVManager.enable_custom_mem_pool", "calls of a pool's threads"),
     Name(f"{_MANAGERS}.request_status|{_NIXL}:NixlKVManager.request_status", "failed chunks"),
     Name("disaggregation.common.utils:FastQueue.get"),
+    Name("disaggregation.common.utils:FastQueue.put"),
     Name("disaggregation.common.utils:TransferKVChunk.room"
          f"|{_MOONCAKE}:TransferKVChunk.room"),
     Name("disaggregation.common.utils:TransferKVChunk.prefill_kv_indices"

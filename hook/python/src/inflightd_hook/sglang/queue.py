@@ -8,8 +8,17 @@ EARLY_MOST = 4096
 
 def say(worker, seq, marks):
     """Makes marks that were kept until the room had a sequence."""
-    for mark, *arguments in marks:
+    for mark, *arguments in taken(marks):
         getattr(worker, mark)(seq, *arguments)
+
+
+def taken(marks):
+    """Takes each mark out of its list, once whichever thread does."""
+    while marks:
+        try:
+            yield marks.pop(0)
+        except IndexError:  # another thread was faster
+            return
 
 
 class Stay:
@@ -39,8 +48,12 @@ class InflightQueue:
         self._seen = []
         self.seqs = {}
         """Sequence by room of what is in the queue."""
+        self.last = 0
+        """Sequence of what entered last."""
         self.early = {}
         """By room: marks of chunks that were sent before the room entered."""
+        self.working = {}
+        """By thread: the chunk that it is working on."""
 
     def sending(self, req, last_chunk):
         """Before a chunk is handed on. With the last one the request has just entered."""
@@ -101,18 +114,22 @@ class InflightQueue:
             self._worker.phase(seq, "exempt")
         elif parked:
             self._worker.phase(seq, "parked")
-        self.seqs[room] = seq
+        self.seqs[room] = self.last = seq
         self.replay(room, seq)
 
     def replay(self, room, seq):
-        """Marks what was sent for the room before it entered."""
-        say(self._worker, seq, self.early.pop(room, ()))
+        """Marks what was sent for the room before it entered, and what is being sent."""
+        say(self._worker, seq, self.early.pop(room, []))
+        for chunk in list(self.working.values()):
+            if chunk.room == room and chunk.seq is None:
+                # Its thread may stand still in a call, and say nothing for long.
+                say(self._worker, seq, chunk.marks)
 
     def keep_early(self, room, marks):
         """Keeps marks for a room that is not in the queue yet."""
         while len(self.early) >= EARLY_MOST and room not in self.early:
             self.early.pop(next(iter(self.early)), None)
-        self.early.setdefault(room, []).extend(marks)
+        self.early.setdefault(room, []).extend(taken(marks))
         seq = self.seqs.get(room)
         if seq is not None:
             # It has entered meanwhile; whoever takes the marks out says them.

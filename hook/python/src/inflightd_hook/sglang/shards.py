@@ -21,7 +21,7 @@ class Chunk:
         self.room, self.seq, self.nbytes = room, seq, nbytes
         self.handles = set()
         self.marks = []
-        """Marks made before the room entered the queue; None once it has."""
+        """Marks made before the room was known to have entered the queue."""
 
     def take_bytes(self):
         """The chunk's bytes, once: the first of its transfers stands for all of them."""
@@ -41,6 +41,12 @@ class Shards:
         self._open = {}
         """By id of a NIXL handle that is under way: its chunk and bytes."""
 
+    def queued(self, item):
+        """A chunk is queued. One whose room has not entered comes before what enters from now on."""
+        room = getattr(item, "room", None)
+        if room is not None and room not in self._queue.seqs:
+            item._inflightd_after = self._queue.last
+
     def taken(self, item):
         """This thread has taken a chunk."""
         room = getattr(item, "room", None)
@@ -48,19 +54,29 @@ class Shards:
             return
         pages = getattr(item, "prefill_kv_indices", None)
         pages = 0 if pages is None else len(pages)
-        self.begin(room, pages * engine.page_bytes(self._manager))
+        after = getattr(item, "_inflightd_after", None)
+        self.begin(room, pages * engine.page_bytes(self._manager), after)
         if self.by_chunk:
             chunk = _here.chunk
             self._mark(chunk, "post", chunk.nbytes)
 
-    def begin(self, room, nbytes, serve=True):
-        """This thread begins to work for a room."""
+    def begin(self, room, nbytes, after):
+        """This thread begins to work for a room.
+
+        after: of work that was queued before its room had entered, what had entered last then.
+        """
         chunk = Chunk(room, None, nbytes)
         _here.chunk = chunk
-        if serve:
-            self._adopt(chunk)
-        else:
-            chunk.seq = self._queue.seqs.get(room)
+        self._queue.working[threading.get_ident()] = chunk
+        if after is not None:
+            self._worker.serve_early(after)
+        self._adopt(chunk)
+
+    def begin_here(self, room):
+        """The scheduler's own thread begins to send for a room, which it does not serve."""
+        chunk = Chunk(room, None, 0)
+        _here.chunk = chunk
+        chunk.seq = self._queue.seqs.get(room)
 
     def _adopt(self, chunk):
         seq = self._queue.seqs.get(chunk.room)
@@ -68,8 +84,7 @@ class Shards:
             return
         chunk.seq = seq
         self._worker.serve(seq)
-        marks, chunk.marks = chunk.marks, []
-        say(self._worker, seq, marks)
+        say(self._worker, seq, chunk.marks)
 
     def back(self):
         """This thread is done with what it had."""
@@ -77,6 +92,7 @@ class Shards:
         if chunk is None:
             return
         _here.chunk = None
+        self._queue.working.pop(threading.get_ident(), None)
         if self.by_chunk:
             # The scheduler may have seen its end before: then the room has left, and this is late.
             self._mark(chunk, "done", chunk.nbytes, not engine.has_failed(self._manager, chunk.room))

@@ -1,0 +1,115 @@
+//! Threads at work for rooms that were not in the queue when they took them: an engine sends the
+//! first chunks of a long prompt while the rest of it is still computed. Who enters the queue in
+//! the meantime waits behind such work, though its room enters later, or never.
+
+use alloc::collections::BTreeMap;
+
+use super::Book;
+use super::queue::{Candidate, LOOK_MAX};
+use crate::account::Account;
+use crate::fact::{Peer, Seq, Tid};
+use crate::time::Nanos;
+
+/// Early work by its place: the last room that had entered when it was queued, and its thread. As
+/// many as there are threads.
+pub(super) type Places = BTreeMap<(Seq, Tid), Work>;
+
+/// What a thread is at since it took up early work.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    since: Nanos,
+    /// Its room, since it is known.
+    room: Option<Seq>,
+}
+
+impl Book {
+    /// A thread takes up work for a room that is not in the queue; it comes after `after`.
+    pub(crate) fn serve_early(&mut self, at: Nanos, tid: Tid, after: Seq) {
+        self.marks_serves = true;
+        self.serve_end(at, tid);
+        let thread = self.thread(tid);
+        thread.early = Some(after);
+        let last = thread.last.take();
+        if let Some(last) = last {
+            self.put_away(tid, last);
+        }
+        self.dead.remove(&tid);
+        self.early.insert((after, tid), Work { since: at, room: None });
+    }
+
+    /// The room of a thread's early work has entered the queue. Since when the thread is at it;
+    /// `None` where that is no early work, or another room's.
+    pub(super) fn adopt_early(&mut self, tid: Tid, seq: Seq) -> Option<Nanos> {
+        let after = self.threads.get(&tid)?.early?;
+        let work = self.early.get_mut(&(after, tid))?;
+        let room = *work.room.get_or_insert(seq);
+        (room == seq).then_some(work.since)
+    }
+
+    /// The thread is done with its early work, which holds up nobody any more.
+    pub(super) fn end_early(&mut self, at: Nanos, tid: Tid) {
+        let after = self.threads.get_mut(&tid).and_then(|thread| thread.early.take());
+        if let Some(after) = after {
+            self.early.remove(&(after, tid));
+            self.freed.push(after, at);
+        }
+    }
+
+    /// Early work that comes before the room.
+    pub(super) fn early_before(&self, of: &Account) -> impl Iterator<Item = Candidate> {
+        let places = self.early.range(..(of.seq, Tid(0))).take(LOOK_MAX);
+        places.filter_map(|(place, work)| self.early_head(*place, *work, of))
+    }
+
+    fn early_head(&self, place: (Seq, Tid), work: Work, of: &Account) -> Option<Candidate> {
+        let (after, tid) = place;
+        if let Some(seq) = work.room.filter(|seq| self.accounts.contains_key(seq)) {
+            return self.candidate(seq, Some(tid), of);
+        }
+        let same_thread = self.worked_for(tid, &of.peers);
+        if !same_thread && self.has_thread(&of.peers) {
+            return None;
+        }
+        if let Some(first) = self.first_behind(tid, after, of).filter(|_| same_thread) {
+            // The first that waits stands for all of them.
+            return self.candidate(first, Some(tid), of);
+        }
+        let books = of.peers.iter().filter_map(|peer| self.peers.get(peer));
+        let growth = books.filter_map(|book| book.growth_at).filter(|_| same_thread).max();
+        Some(Candidate {
+            seq: None,
+            tid: Some(tid),
+            same_peer: false,
+            same_thread,
+            since: work.since,
+            progress: growth.unwrap_or(work.since).max(work.since),
+        })
+    }
+
+    /// Whether it is known which thread works for one of the peers.
+    fn has_thread(&self, peers: &[Peer]) -> bool {
+        let mut books = peers.iter().filter_map(|peer| self.peers.get(peer));
+        books.any(|book| book.served_by.is_some())
+    }
+
+    /// The first room in line for a thread at early work, other than the last of them.
+    fn first_behind(&self, tid: Tid, after: Seq, last: &Account) -> Option<Seq> {
+        let line = self.line.range(after..last.seq).take(LOOK_MAX);
+        let mut line = line.filter_map(|seq| self.account(*seq));
+        let first = line.find(|account| {
+            account.seq > after && account.waits() && self.worked_for(tid, &account.peers)
+        });
+        first.map(|account| account.seq)
+    }
+
+    /// From where on rooms may wait behind this one: itself, or what its early work came after.
+    pub(super) fn place_of(&self, seq: Seq) -> Seq {
+        let captor = self.captives.get(&seq).map(super::Captive::tid);
+        let early = captor.and_then(|tid| Some((tid, self.threads.get(&tid)?.early?)));
+        let of_room = |place: &(Tid, Seq)| {
+            let work = self.early.get(&(place.1, place.0));
+            work.is_some_and(|work| work.room == Some(seq))
+        };
+        early.filter(of_room).map_or(seq, |(_, after)| after.min(seq))
+    }
+}
