@@ -221,7 +221,7 @@ pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
         if case.may_be_renewed() && now < stall_at {
             return look_again;
         }
-        if case.engine_looked_since(hard_at) || now >= stall_at {
+        if case.engine_looked_since(due) || now >= stall_at {
             return found(case, policy, now);
         }
         return look_again;
