@@ -15,6 +15,7 @@ mod tally;
 mod test;
 mod tree;
 mod usage;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ enum Task {
     Surroundings(surroundings::Options),
     /// Run fault cases and judge the agent's verdicts
     Cases(cases::Options),
+    /// The agent on other kernels, in virtual machines under software emulation
+    Vm(vm::Options),
     /// Run the agent beside a real engine and judge its verdicts
     #[command(subcommand)]
     E2e(e2e::Engine),
@@ -61,6 +64,7 @@ fn main() -> ExitCode {
         Task::Soak(options) => cases::soak::run(&options),
         Task::Surroundings(options) => surroundings::run(&options),
         Task::Cases(options) => cases::run(&options),
+        Task::Vm(options) => vm::run(&options),
         Task::E2e(engine) => e2e::run(&engine),
     };
     match done {

@@ -12,6 +12,7 @@ use crate::flush::Flushes;
 use crate::ledger::Kept;
 use crate::policy::Policy;
 use crate::time::Nanos;
+use crate::verdict::Cause;
 use crate::wire::PeerBook;
 
 mod case;
@@ -23,6 +24,7 @@ mod queue;
 mod rooms;
 mod transfers;
 mod unhooked;
+mod whole;
 
 use crate::account::Transfer;
 use freed::Freed;
@@ -96,6 +98,8 @@ pub(crate) struct Book {
     captives: BTreeMap<Seq, Captive>,
     /// Work that was taken up before its room was in the queue.
     early: early::Places,
+    /// The room that tells of a trouble of the worker as a whole, by its cause.
+    tellers: BTreeMap<Cause, Seq>,
     /// Open rooms that were neither served nor posted.
     line: BTreeSet<Seq>,
     /// Open rooms whose thread ended under them.

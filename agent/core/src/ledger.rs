@@ -189,7 +189,8 @@ impl Ledger {
             Fact::Life(peer, life) => return Self::life(book, at, peer, life),
             Fact::ThreadExit(tid) => return one(book.thread_exit(at, tid)),
             Fact::Told(seq, finding, cause) => {
-                let standing = Some(Standing { finding, cause, at, head: None });
+                let head = if seq == Seq::NODE { None } else { book.note_teller(cause, seq) };
+                let standing = Some(Standing { finding, cause, at, head });
                 if seq == Seq::NODE {
                     book.node.standing = standing;
                 } else if let Some(account) = book.accounts.get_mut(&seq) {

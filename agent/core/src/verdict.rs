@@ -141,7 +141,8 @@ pub struct Verdict {
     pub evidence: Vec<Evidence>,
     /// Causes that were considered and what speaks against them.
     pub ruled_out: Vec<(Cause, Evidence)>,
-    /// The stay that this one waits behind: the head of the incident.
+    /// The stay that this one waits behind, or that tells of the same trouble of the worker: the
+    /// head of the incident.
     pub head: Option<Seq>,
     /// Of a head: rooms that are known to wait behind it, oldest first; at most [`BEHIND_MAX`].
     pub behind: Vec<Room>,
@@ -160,9 +161,9 @@ impl Verdict {
         self.head.unwrap_or(self.seq)
     }
 
-    /// Whether somebody should be told at once.
+    /// Whether somebody should be told at once: not where the head's verdict does.
     pub const fn is_alert(&self) -> bool {
-        is_alert(self.finding, self.cause)
+        self.head.is_none() && is_alert(self.finding, self.cause)
     }
 }
 

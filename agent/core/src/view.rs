@@ -18,7 +18,7 @@ pub struct Standing {
     pub cause: Cause,
     /// Since when it stands.
     pub since: Nanos,
-    /// The stay that the room waits behind, where this life of the agent told so.
+    /// The head of its incident, where that is another stay and this life of the agent told so.
     pub head: Option<Seq>,
 }
 
@@ -34,7 +34,7 @@ impl Standing {
 
     /// Whether somebody was told at once.
     pub const fn is_alert(&self) -> bool {
-        verdict::is_alert(self.finding, self.cause)
+        self.head.is_none() && verdict::is_alert(self.finding, self.cause)
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) struct Times {
     first_token_s: f64,
     /// Tokens for each second that a request took, the median.
     tokens_per_s: f64,
-    /// An iteration of the idle prefill, in microseconds; 0 where it was not measured.
+    /// CPU time of an iteration of the idle prefill in microseconds; 0 where it was not measured.
     iteration_us: f64,
 }
 
@@ -95,7 +95,7 @@ impl fmt::Display for Compared {
         }
         let (idle, noise) = change(|times| times.iteration_us);
         let micros = with.iteration_us;
-        write!(out, "; an idle iteration {micros:.0} µs, {idle:+.1} % (noise {noise:.1} %)")
+        write!(out, "; an idle iteration {micros:.0} µs of CPU, {idle:+.1} % (noise {noise:.1} %)")
     }
 }
 

@@ -60,6 +60,8 @@ pub(super) struct Event {
     pub(super) slots: u64,
     pub(super) inflight: u64,
     pub(super) polls: u64,
+    /// The CPU time of the thread that polls, in nanoseconds.
+    pub(super) cpu_ns: u64,
 }
 
 /// The launcher. It lives for all cases of a run: SGLang is imported once.

@@ -31,7 +31,7 @@ pub(super) struct Record {
     pub(super) free: [Free; 3],
     /// Of the requests after the steps: how many were answered with 200 by both, and how many.
     pub(super) more: (usize, usize),
-    /// How long an iteration of the idle prefill took, in microseconds, where that was measured.
+    /// CPU time of an iteration of the idle prefill in microseconds, where that was measured.
     pub(super) iteration_us: Option<f64>,
     /// How it compares with the same steps without hook and agent, where that was asked for.
     pub(super) compared: Option<Compared>,

@@ -49,14 +49,21 @@ pub(super) struct World<'a> {
     /// Schedulers of the servers that run, by rank.
     pids: BTreeMap<&'static str, Vec<u32>>,
     free: Free,
-    /// When the prefill's polls were counted last, and how many there were.
-    polls: (Moment, u64),
+    /// When the prefill's polls were counted last, and what was counted.
+    polls: (Moment, Polls),
     /// Events that somebody may wait for.
     events: Vec<Event>,
     record: Record,
     numbered: u64,
     /// Last, so that no server is left in a namespace when it goes away.
     net: Option<Net>,
+}
+
+/// Polls of the prefill's queue so far, and the CPU time of the thread that makes them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Polls {
+    count: u64,
+    cpu_ns: u64,
 }
 
 impl<'a> World<'a> {
@@ -78,7 +85,7 @@ impl<'a> World<'a> {
             covered: BTreeSet::new(),
             pids: BTreeMap::new(),
             free: Free::default(),
-            polls: (Moment(0), 0),
+            polls: (Moment(0), Polls::default()),
             events: Vec::new(),
             record: Record { bare: view.bare, ..Record::default() },
             numbered: 0,
@@ -233,7 +240,10 @@ impl<'a> World<'a> {
                     room.state.clone_from(&event.state);
                 }
             }
-            "polls" if of_prefill => self.polls = (Moment(event.at), event.polls),
+            "polls" if of_prefill => {
+                let polls = Polls { count: event.polls, cpu_ns: event.cpu_ns };
+                self.polls = (Moment(event.at), polls);
+            }
             "free" | "room" | "engine" | "polls" => {}
             "answered" => self.answered(event),
             "refused" => bail!("{}", event.why),
@@ -313,20 +323,21 @@ impl<'a> World<'a> {
         self.launcher.tell(command)
     }
 
-    /// Let time pass and take the mean of the prefill's iterations in it.
+    /// Let time pass and take the mean CPU time of the prefill's iterations in it.
     pub(super) fn idle(&mut self, seconds: f64) -> Result<()> {
-        let (from, before) = self.next_polls(0.0)?;
-        let (to, after) = self.next_polls(seconds)?;
-        let (took_s, polls) = (to.seconds_after(from), after.saturating_sub(before));
-        ensure!(polls > 0, "the prefill did not poll its queue in {took_s:.1} s");
-        #[expect(clippy::cast_precision_loss, reason = "some thousands of polls")]
-        let mean = took_s * 1e6 / polls as f64;
+        let (_, before) = self.next_polls(0.0)?;
+        let (_, after) = self.next_polls(seconds)?;
+        let polls = after.count.saturating_sub(before.count);
+        ensure!(polls > 0, "the prefill did not poll its queue in {seconds:.1} s");
+        let cpu_ns = after.cpu_ns.saturating_sub(before.cpu_ns);
+        #[expect(clippy::cast_precision_loss, reason = "some thousands of polls, some seconds")]
+        let mean = cpu_ns as f64 / 1e3 / polls as f64;
         self.record.iteration_us = Some(mean);
         Ok(())
     }
 
     /// The first count of the polls that is made after so much time.
-    fn next_polls(&mut self, after_s: f64) -> Result<(Moment, u64)> {
+    fn next_polls(&mut self, after_s: f64) -> Result<(Moment, Polls)> {
         let after = Duration::from_secs_f64(after_s);
         let from = Moment::now().plus(after);
         let counted = self.wait(after + ANSWER, |world| world.polls.0 >= from)?;

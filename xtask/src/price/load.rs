@@ -11,7 +11,7 @@ use crate::shell::Step;
 use crate::tree::{cargo, root, target};
 
 /// Where the built program lies.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     target().join("price-load")
 }
 
@@ -21,7 +21,7 @@ pub(super) fn library() -> PathBuf {
 }
 
 /// Build the hook and the program.
-pub(super) fn build() -> Result<()> {
+pub(crate) fn build() -> Result<()> {
     let step = Step { what: "building the hook and the load", fix: "a C compiler is needed" };
     step.quietly(&mut cargo(&["build", "--quiet", "-p", "libinflight", "--profile", "hook"]))?;
     let libraries = target().join("hook");

@@ -48,6 +48,11 @@ pub(super) fn want(tools: &[(&str, &str)]) -> Result<()> {
     want_where(tools, |tool| version_of(tool).is_some())
 }
 
+/// Install those packages whose file is missing.
+pub(super) fn want_files(files: &[(&str, &str)]) -> Result<()> {
+    want_where(files, |file| Path::new(file).exists())
+}
+
 /// Install those packages whose library the loader does not find.
 pub(super) fn want_libraries(libraries: &[(&str, &str)]) -> Result<()> {
     // Not in everybody's PATH.

@@ -33,6 +33,13 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
+/// What `vm` needs beside the rest.
+pub(crate) fn vm_tools() -> Result<()> {
+    apt::want(&[("qemu-system-x86", "qemu-system-x86_64"), ("cpio", "cpio")])?;
+    // Its programs know no `--version`.
+    apt::want_files(&[("busybox-static", "/bin/busybox")])
+}
+
 /// What `bench` needs beside the rest.
 pub(crate) fn bench_tools() -> Result<()> {
     apt::want(&[("bpftrace", "bpftrace")])

@@ -41,7 +41,11 @@ impl Ledger {
                 until.max(now.plus(Nanos(1)))
             }
             Judgement::Found(found) => {
-                if account.standing.is_none_or(|standing| is_news(standing, &found)) {
+                let told = account.standing;
+                let alone = || book.teller(&found, account).is_none();
+                if told
+                    .is_none_or(|told| is_news(told, &found) || is_left_alone(told, &found, alone))
+                {
                     let verdict = verdict(now, worker, account, book, &case, found);
                     self.tell(verdict);
                 }
@@ -61,6 +65,9 @@ impl Ledger {
         self.clear(now, worker, seq, ClearReason::Changed);
         if let Some(account) = self.account(worker, seq) {
             account.standing = Some(Standing { finding, cause, at: now, head });
+        }
+        if let Some(book) = self.books.get_mut(&worker).filter(|_| head.is_none()) {
+            book.note_teller(cause, seq);
         }
         self.outputs.push_back(Output::Verdict(verdict));
     }
@@ -96,7 +103,8 @@ impl Ledger {
             self.forget_left(at, worker, seq);
             return;
         }
-        let alarm = account.standing.is_some_and(|s| is_alert(s.finding, s.cause));
+        let alarm =
+            account.standing.is_some_and(|s| s.head.is_none() && is_alert(s.finding, s.cause));
         if !(captor && alarm) {
             self.clear(at, worker, seq, ClearReason::Ended);
         }
@@ -189,6 +197,11 @@ pub(super) fn is_news(standing: Standing, found: &Found) -> bool {
     !same && !known
 }
 
+/// Whether the room that told of the worker's trouble tells of it no more: another has to.
+fn is_left_alone(standing: Standing, found: &Found, alone: impl Fn() -> bool) -> bool {
+    standing.head.is_some() && found.cause != Cause::QueuedBehind && alone()
+}
+
 fn verdict(
     at: Nanos,
     worker: Worker,
@@ -204,6 +217,8 @@ fn verdict(
         _ => book.behind(account),
     };
     let queued = found.cause == Cause::QueuedBehind;
+    let first = case.ahead.filter(|_| queued).and_then(|ahead| ahead.head);
+    let head = first.or_else(|| book.teller(&found, account));
     Verdict {
         at,
         worker,
@@ -219,7 +234,7 @@ fn verdict(
         peers: account.peers.clone(),
         evidence: found.evidence,
         ruled_out: found.ruled_out,
-        head: case.ahead.filter(|_| queued).and_then(|ahead| ahead.head),
+        head,
         behind: behind.rooms,
         behind_count: behind.count,
         coverage: book.coverage.clone(),

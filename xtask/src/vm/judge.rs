@@ -1,0 +1,144 @@
+//! What is right about what a machine said.
+
+use serde_json::Value;
+
+use super::Right;
+
+/// What the script prints before what is read here.
+const MARK: &str = "@@ ";
+/// Exit code of an agent whose node lacks what it needs.
+const CANNOT_RUN: &str = "4";
+
+/// What is wrong with a machine's serial line; nothing when all is right.
+pub(super) fn faults(right: Right, serial: &str) -> Vec<String> {
+    let said = Said::of(serial);
+    if said.get("end").is_none() {
+        let tail: Vec<&str> = serial.lines().rev().take(5).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        return vec![format!(
+            "the machine did not come to its end; it said last: {}",
+            tail.join(" / ")
+        )];
+    }
+    match right {
+        Right::Refused => refused(&said),
+        Right::Watches => watches(&said),
+    }
+}
+
+/// Words and what stood behind them, in the order in which they came.
+struct Said<'a>(Vec<(&'a str, &'a str)>);
+
+impl<'a> Said<'a> {
+    fn of(serial: &'a str) -> Self {
+        let told = serial.lines().filter_map(|line| line.trim_end().strip_prefix(MARK));
+        Self(told.map(|line| line.split_once(' ').unwrap_or((line, ""))).collect())
+    }
+
+    fn all(&self, word: &str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(is, _)| *is == word).map(|(_, text)| *text)
+    }
+
+    fn get(&self, word: &str) -> Option<&'a str> {
+        self.all(word).next()
+    }
+
+    /// The agent's lines, as it prints them for machines.
+    fn lines(&self) -> impl Iterator<Item = Value> {
+        self.all("line").filter_map(|text| serde_json::from_str(text).ok())
+    }
+}
+
+/// The agent names the oldest kernel that it can run on.
+fn refused(said: &Said<'_>) -> Vec<String> {
+    let mut faults = Vec::new();
+    if said.get("agent_exit") != Some(CANNOT_RUN) {
+        faults.push(format!(
+            "the agent ended with {:?}, right is {CANNOT_RUN}",
+            said.get("agent_exit")
+        ));
+    }
+    if !said.all("log").any(|line| line.contains("5.15")) {
+        faults.push("the agent does not name the oldest kernel that it can run on".to_owned());
+    }
+    if said.lines().any(|line| line["type"] == "verdict") {
+        faults.push("it told a verdict all the same".to_owned());
+    }
+    faults
+}
+
+fn watches(said: &Said<'_>) -> Vec<String> {
+    let lines: Vec<Value> = said.lines().collect();
+    let mut faults: Vec<String> =
+        said.all("missing").map(|text| format!("the agent never said {text}")).collect();
+    if said.get("agent_exit") != Some("0") {
+        faults.push(format!("the agent ended with {:?}, right is 0", said.get("agent_exit")));
+    }
+    let stays = lines.iter().filter(|line| line["type"] == "dwell");
+    let well = stays.filter(|line| line["outcome"] == "success").count();
+    let rooms = said.all("load").find(|line| line.starts_with("@stays")).and_then(rooms_of);
+    if rooms != Some(well) || well == 0 {
+        faults.push(format!("{well} healthy rooms are told as such, right are {rooms:?}"));
+    }
+    let lost = lines.iter().filter(|line| line["type"] == "lost").count();
+    if lost > 0 {
+        faults.push(format!("{lost} lines about lost events"));
+    }
+    let verdicts = lines.iter().filter(|line| line["type"] == "verdict");
+    let told: Vec<String> = verdicts
+        .map(|line| {
+            let word = |key: &str| line[key].as_str().unwrap_or("-").to_owned();
+            format!("{}/{}", word("finding"), word("cause"))
+        })
+        .collect();
+    let right = ["never_started/worker_thread_dead", "blind/unknown"];
+    if told != right {
+        faults.push(format!("told were {told:?}, right is {right:?}"));
+    }
+    faults
+}
+
+/// How many rooms the load has had when it said so.
+fn rooms_of(line: &str) -> Option<usize> {
+    line.split_whitespace().find_map(|word| word.strip_prefix("rooms="))?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "\
+booting\r
+@@ load @stays marks=400 seconds=1.000 rooms=2
+@@ agent_exit 0
+@@ line {\"type\":\"dwell\",\"outcome\":\"success\"}
+@@ line {\"type\":\"dwell\",\"outcome\":\"success\"}
+@@ line {\"type\":\"verdict\",\"finding\":\"never_started\",\"cause\":\"worker_thread_dead\"}
+@@ line {\"type\":\"verdict\",\"finding\":\"blind\",\"cause\":\"unknown\"}
+@@ end
+";
+
+    #[test]
+    fn a_machine_on_which_all_is_right() {
+        assert_eq!(faults(Right::Watches, GOOD), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_thing_that_is_wrong_is_said() {
+        let wrong = |from: &str, to: &str| faults(Right::Watches, &GOOD.replacen(from, to, 1));
+        assert!(wrong("@@ end", "").first().is_some_and(|fault| fault.contains("its end")));
+        assert_eq!(wrong("agent_exit 0", "agent_exit 1").len(), 1);
+        assert_eq!(wrong("rooms=2", "rooms=3").len(), 1);
+        assert_eq!(wrong("\"blind\"", "\"stopped_midway\"").len(), 1);
+        assert_eq!(wrong("@@ end", "@@ missing that\n@@ end").len(), 1);
+        assert_eq!(wrong("@@ end", "@@ line {\"type\":\"lost\"}\n@@ end").len(), 1);
+    }
+
+    #[test]
+    fn a_kernel_that_is_too_old_is_refused_by_its_number() {
+        let good = "@@ agent_exit 4\n@@ log kernel 5.10 is older than 5.15\n@@ end\n";
+        assert_eq!(faults(Right::Refused, good), Vec::<String>::new());
+        assert_eq!(faults(Right::Refused, &good.replace("5.15", "that")).len(), 1);
+        assert_eq!(faults(Right::Refused, &good.replace("exit 4", "exit 0")).len(), 1);
+    }
+}

@@ -1,0 +1,128 @@
+//! `vm`: the real agent on other kernels, in virtual machines under software emulation.
+//!
+//! Each machine is a Debian kernel with an image in memory that holds busybox, the agent as it is
+//! shipped, and an engine with the real hook. Its script tells what it saw on the serial line, and
+//! what is right is asked here. Kernels are fetched once, into the target directory.
+
+mod deb;
+mod guest;
+mod image;
+mod judge;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result, bail};
+use clap::Args;
+use serde::Deserialize;
+
+use crate::clock::Moment;
+use crate::{cases, price, say, setup, tree};
+
+/// What can be asked of the machines.
+#[derive(Args, Default)]
+pub(crate) struct Options {
+    /// Kernels to run; all when none is named
+    names: Vec<String>,
+    /// Only list the kernels
+    #[arg(long)]
+    list: bool,
+    /// Keep each machine's serial line in this directory
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
+}
+
+/// A kernel as data.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kernel {
+    /// What it is called here.
+    name: String,
+    /// Why it is tested.
+    what: String,
+    /// What its package is called, as `apt-cache search` takes it.
+    package: String,
+    /// The suite that has it.
+    suite: String,
+    /// What the agent does on it.
+    right: Right,
+}
+
+/// What is right on a kernel.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+enum Right {
+    /// It attaches everything and tells of what stalls.
+    Watches,
+    /// It names the oldest kernel that it can run on, and ends.
+    Refused,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kernels {
+    kernels: Vec<Kernel>,
+}
+
+/// Boot the kernels that are asked for; an error unless all is right on each of them.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    let kernels = wanted(&options.names)?;
+    if options.list {
+        for kernel in &kernels {
+            say::line(format_args!("{:8} {} ({})", kernel.name, kernel.what, kernel.suite));
+        }
+        return Ok(());
+    }
+    setup::run()?;
+    cases::build_agent()?;
+    let wrong = run_built(&kernels, options.keep.as_ref())?;
+    if wrong > 0 {
+        bail!("{wrong} of {} kernels are not right", kernels.len());
+    }
+    Ok(())
+}
+
+fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
+    setup::vm_tools()?;
+    price::build_load()?;
+    let mut wrong = 0;
+    for kernel in kernels {
+        say::line(format_args!("  {}: {}", kernel.name, kernel.what));
+        let begun = Moment::now();
+        let faults = boot(kernel, keep)?;
+        for fault in &faults {
+            say::line(format_args!("      {fault}"));
+        }
+        wrong += usize::from(!faults.is_empty());
+        let word = if faults.is_empty() { "right" } else { "WRONG" };
+        let took = Moment::now().seconds_after(begun);
+        say::line(format_args!("    {} … {word}, {took:.1} s", kernel.name));
+    }
+    Ok(wrong)
+}
+
+fn boot(kernel: &Kernel, keep: Option<&PathBuf>) -> Result<Vec<String>> {
+    let tree = deb::unpacked(kernel)?;
+    let image = image::made()?;
+    let serial = guest::run(&tree.join("boot"), &image)?;
+    if let Some(dir) = keep {
+        std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
+        let file = dir.join(format!("{}.serial", kernel.name));
+        std::fs::write(&file, &serial).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(judge::faults(kernel.right, &serial))
+}
+
+fn wanted(names: &[String]) -> Result<Vec<Kernel>> {
+    let file = tree::root().join("xtask/vm/kernels.toml");
+    let text =
+        std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let known: Kernels = toml::from_str(&text).with_context(|| file.display().to_string())?;
+    let is_known = |name: &&String| known.kernels.iter().any(|kernel| kernel.name == **name);
+    if let Some(name) = names.iter().find(|name| !is_known(name)) {
+        let all: Vec<&str> = known.kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+        bail!("no kernel is called {name}\nfix: one of {}", all.join(", "));
+    }
+    let all = names.is_empty();
+    let asked = |kernel: &Kernel| all || names.contains(&kernel.name);
+    Ok(known.kernels.into_iter().filter(asked).collect())
+}

@@ -1,0 +1,65 @@
+#!/bin/busybox sh
+# What a virtual machine does: the agent watches an engine with the real hook, whose rooms end well,
+# lose their thread, or stand still. Everything goes to the serial line; what xtask reads begins with
+# "@@ ". Nothing here waits by a fixed time for what it can wait for by looking.
+/bin/busybox --install -s /bin
+export PATH=/bin LD_LIBRARY_PATH=/lib
+mkdir -p /proc /sys /dev /run /tmp /var/lib/inflightd
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t tmpfs run /run
+mount -t tmpfs tmp /tmp
+
+# Prints each line of a file behind a word.
+tell() {
+    while IFS= read -r line; do echo "@@ $1 $line"; done <"$2"
+}
+
+# Waits until a file has the text, or the machine is given up.
+await() {
+    tries=0
+    until grep -q "$2" "$1"; do
+        tries=$((tries + 1))
+        if [ $tries -gt "$3" ] || ! kill -0 "$agent" 2>/dev/null; then
+            echo "@@ missing $2"
+            return 1
+        fi
+        sleep 0.2
+    done
+}
+
+echo "@@ kernel $(uname -r)"
+inflightd doctor --json >/tmp/doctor 2>/tmp/doctor.err
+echo "@@ doctor_exit $?"
+tell doctor /tmp/doctor
+tell doctor_err /tmp/doctor.err
+
+# The engine reads what it shall do from this pipe, which stays open.
+mkfifo /tmp/orders
+load </tmp/orders >/tmp/load.out 2>&1 &
+engine=$!
+exec 3>/tmp/orders
+
+inflightd run --json --stall 3 --suspect 1 --listen off --pid $engine >/tmp/lines 2>/tmp/log &
+agent=$!
+if await /tmp/lines '"source":"marks","sight":"visible"' 600; then
+    echo "stays 50 1" >&3
+    await /tmp/load.out "@stays" 300
+    echo "die" >&3
+    await /tmp/lines '"cause":"worker_thread_dead"' 300
+    echo "stall" >&3
+    await /tmp/lines '"finding":"blind"' 300
+    # All of them end with their engine.
+    echo "quit" >&3
+    wait $engine
+    await /tmp/lines '"outcome":"unknown"' 300
+    kill -TERM $agent
+fi
+wait $agent
+echo "@@ agent_exit $?"
+tell load /tmp/load.out
+tell line /tmp/lines
+tell log /tmp/log
+echo "@@ end"
+poweroff -f
