@@ -213,8 +213,7 @@ pub fn judge(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
     let look_again = Judgement::Quiet(now.plus(LOOK_AGAIN));
     // Of a room whose posts do not show, all bytes may have arrived before its peer ended.
     let done = case.is_complete() || case.posts_do_not_show();
-    if let Some(hard_at) = case.hard_at().filter(|_| !done) {
-        let due = hard_at.plus(policy.hard_grace);
+    if let Some(due) = case.hard_due(policy).filter(|_| !done) {
         if now < due {
             return Judgement::Quiet(due);
         }
@@ -272,7 +271,7 @@ fn found(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
         return Judgement::Found(blind(case));
     }
     let known = cause::cause(case, policy, now);
-    let hard = case.hard_at().is_some() && !case.posts_do_not_show();
+    let hard = case.hard_due(policy).is_some() && !case.posts_do_not_show();
     let queued = known.cause == Cause::QueuedBehind;
     let stopped = case.peers.iter().any(|peer| peer.life.0 == Life::Stopped);
     let finding = if case.is_complete() {

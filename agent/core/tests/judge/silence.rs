@@ -16,13 +16,20 @@ fn a_dead_peer_is_told_at_once_and_not_before_the_engine_had_its_chance() {
     let gone = |at| PeerCase { life: (Life::Gone, at), moved: Moved::Bytes(9), ..peer() };
     let just_now = Nanos(NOW.0 - 500_000_000);
     let case = Case {
-        appended_at: ago(2),
-        last_progress: ago(2),
+        appended_at: ago(3),
+        last_progress: ago(3),
         peers: vec![gone(just_now)],
         ..posted(&coverage)
     };
     assert_eq!(look(&case), None, "SGLang needs up to 0.5 s to fail it by itself");
     let case = Case { peers: vec![gone(ago(1))], ..case };
+    assert_eq!(look(&case), None, "once UCX has noticed");
+    let noticed = Case { failure: Some(Failure { at: ago(1), code: -25 }), ..case.clone() };
+    says(&noticed, Finding::StoppedMidway, Cause::PeerDead, &[EvidenceId::PeerGone]);
+    let late = Case { failure: Some(Failure { at: just_now, code: -25 }), ..noticed };
+    let late = Case { peers: vec![gone(ago(2))], ..late };
+    assert_eq!(look(&late), None, "which may take it a while");
+    let case = Case { peers: vec![gone(ago(2))], ..case };
     says(&case, Finding::StoppedMidway, Cause::PeerDead, &[EvidenceId::PeerGone]);
     let case = Case { beat: ago(3), ..case };
     assert_eq!(look(&case), None, "the scheduler has not looked at its queue since");

@@ -33,7 +33,7 @@ fn what_the_ring_lost_is_lost_only_where_no_table_tells_it() {
 
 fn unmetered(life: Life) -> PeerCase {
     let answered = metered(|meter| meter.received = 400);
-    PeerCase { life: (life, ago(1)), moved: Moved::Unknown, unmetered: true, ..answered }
+    PeerCase { life: (life, ago(2)), moved: Moved::Unknown, unmetered: true, ..answered }
 }
 
 #[test]
