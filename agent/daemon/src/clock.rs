@@ -37,6 +37,11 @@ impl Clock {
         Nanos(nanos(ClockId::Monotonic))
     }
 
+    /// CPU time that this thread has used.
+    pub fn busy() -> Nanos {
+        Nanos(nanos(ClockId::ThreadCPUTime))
+    }
+
     /// The moment of a tick since boot, as `/proc/PID/stat` gives the start of a process: at most
     /// a tick (10 ms) before it. Ticks count on while the machine sleeps, monotonic time does not.
     pub fn at_tick(tick: u64) -> Nanos {

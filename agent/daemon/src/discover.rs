@@ -66,7 +66,7 @@ struct Seen {
     first_at: Nanos,
     asked_at: Nanos,
     read_at: Option<Nanos>,
-    /// How long the last reading took.
+    /// CPU time of the last reading.
     took: Nanos,
     tables: Vec<TableMap>,
     has_libraries: bool,
@@ -175,6 +175,11 @@ impl Census {
         }
     }
 
+    /// Whether a hint says that what is known of the process is old.
+    pub fn is_hinted(&self, pid: u32) -> bool {
+        self.hints.contains(&pid)
+    }
+
     /// Reads this process soon once more, also where it is not one of those asked for.
     pub fn again(&mut self, pid: u32) {
         if self.around || self.covers(pid) {
@@ -270,18 +275,18 @@ impl Census {
     }
 
     fn read(&mut self, pid: u32, stat: Stat, now: Nanos) -> Option<Read> {
-        let began = Clock::now();
+        let (began, busy) = (Clock::now(), Clock::busy());
         let maps = Maps::of(pid, self.device);
         let denied =
             maps.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied);
         let maps = maps.ok();
-        let took = Clock::now().since(began);
         self.effort.maps += 1;
-        self.effort.nanos += took.0;
+        self.effort.nanos += Clock::now().since(began).0;
         self.effort.bytes += maps.as_ref().map_or(0, |maps| maps.bytes);
         if let Some(seen) = self.seen.get_mut(&pid) {
             seen.read_at = Some(now);
-            seen.took = took;
+            // What the target's lock was held for, not how long a busy node let this thread wait.
+            seen.took = Clock::busy().since(busy);
             seen.denied = denied;
             seen.vsize = stat.vsize;
             let (tables, objects) =

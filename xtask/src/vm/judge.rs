@@ -61,7 +61,7 @@ fn refused(said: &Said<'_>) -> Vec<String> {
     if !said.all("log").any(|line| line.contains("5.15")) {
         faults.push("the agent does not name the oldest kernel that it can run on".to_owned());
     }
-    if said.lines().any(|line| line["type"] == "verdict") {
+    if said.lines().any(|line| word(&line, "type") == "verdict") {
         faults.push("it told a verdict all the same".to_owned());
     }
     faults
@@ -74,28 +74,29 @@ fn watches(said: &Said<'_>) -> Vec<String> {
     if said.get("agent_exit") != Some("0") {
         faults.push(format!("the agent ended with {:?}, right is 0", said.get("agent_exit")));
     }
-    let stays = lines.iter().filter(|line| line["type"] == "dwell");
-    let well = stays.filter(|line| line["outcome"] == "success").count();
+    let stays = lines.iter().filter(|line| word(line, "type") == "dwell");
+    let well = stays.filter(|line| word(line, "outcome") == "success").count();
     let rooms = said.all("load").find(|line| line.starts_with("@stays")).and_then(rooms_of);
     if rooms != Some(well) || well == 0 {
         faults.push(format!("{well} healthy rooms are told as such, right are {rooms:?}"));
     }
-    let lost = lines.iter().filter(|line| line["type"] == "lost").count();
+    let lost = lines.iter().filter(|line| word(line, "type") == "lost").count();
     if lost > 0 {
         faults.push(format!("{lost} lines about lost events"));
     }
-    let verdicts = lines.iter().filter(|line| line["type"] == "verdict");
-    let told: Vec<String> = verdicts
-        .map(|line| {
-            let word = |key: &str| line[key].as_str().unwrap_or("-").to_owned();
-            format!("{}/{}", word("finding"), word("cause"))
-        })
-        .collect();
+    let verdicts = lines.iter().filter(|line| word(line, "type") == "verdict");
+    let told = verdicts.map(|line| format!("{}/{}", word(line, "finding"), word(line, "cause")));
+    let told: Vec<String> = told.collect();
     let right = ["never_started/worker_thread_dead", "blind/unknown"];
     if told != right {
         faults.push(format!("told were {told:?}, right is {right:?}"));
     }
     faults
+}
+
+/// A text of a line; empty where it has none of that name.
+fn word<'a>(line: &'a Value, key: &str) -> &'a str {
+    line.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// How many rooms the load has had when it said so.

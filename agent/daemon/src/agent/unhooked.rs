@@ -68,11 +68,13 @@ impl Agent {
 
     /// A process has posted a transfer: where it has no table, it becomes a worker by that.
     pub(super) fn adopt(&mut self, pid: u32, at: Nanos) {
-        if !self.strangers.contains_key(&pid)
-            && let Some(read) = self.census.look_at(pid, at)
-        {
-            // Its library was probed for another's sake before this process was looked at.
-            self.reconcile(&read, at);
+        // An engine may have opened its table since it was last read, and the library that would say
+        // so may carry no probe yet.
+        match self.census.look_at(pid, at) {
+            Some(read) => self.reconcile(&read, at),
+            // It is about to be read anew.
+            None if self.census.is_hinted(pid) => return,
+            None => self.census.hint(pid),
         }
         if self.workers_of(pid).is_empty() {
             self.adopt_stranger(pid, None, at);
