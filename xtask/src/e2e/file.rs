@@ -115,6 +115,9 @@ pub(super) struct Right {
     /// is still there.
     #[serde(default)]
     pub(super) then: Vec<String>,
+    /// `finding / cause` of further alerts that may be told, or not.
+    #[serde(default)]
+    pub(super) may: Vec<String>,
     /// At most so many seconds from the injection to what must be told.
     #[serde(default = "soon")]
     pub(super) within_s: f64,
@@ -131,7 +134,7 @@ const fn soon() -> f64 {
 impl Right {
     /// Whether an alert may say this.
     pub(super) fn allows(&self, says: &str) -> bool {
-        self.expected().iter().chain(&self.then).any(|right| right == says)
+        self.expected().iter().chain(&self.then).chain(&self.may).any(|right| right == says)
     }
 
     /// What must be told, with alarm or without.
