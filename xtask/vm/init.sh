@@ -54,8 +54,8 @@ if await /tmp/lines '"source":"marks","sight":"visible"' 600; then
     echo "quit" >&3
     wait $engine
     await /tmp/lines '"outcome":"unknown"' 300
-    kill -TERM $agent
 fi
+kill -TERM $agent 2>/dev/null
 wait $agent
 echo "@@ agent_exit $?"
 tell load /tmp/load.out

@@ -70,6 +70,8 @@ pub struct Ahead {
     /// It is to the same peer, or its thread last worked for that peer. Otherwise only its time
     /// speaks for it.
     pub certain: bool,
+    /// Of work whose room is not in the queue: whether it would show if its bytes moved.
+    pub visible: bool,
 }
 
 /// Where a room stands with the engine that receives it, where that is on this node.

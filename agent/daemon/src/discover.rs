@@ -124,6 +124,8 @@ pub struct Census {
     around: bool,
     seen: BTreeMap<u32, Seen>,
     hints: BTreeSet<u32>,
+    /// Those of them that have a table, by their marks.
+    marked: BTreeSet<u32>,
     looked: bool,
     effort: Effort,
 }
@@ -137,6 +139,7 @@ impl Census {
             around: false,
             seen: BTreeMap::new(),
             hints: BTreeSet::new(),
+            marked: BTreeSet::new(),
             looked: false,
             effort: Effort { stats: 0, maps: 0, bytes: 0, nanos: 0 },
         }
@@ -168,16 +171,24 @@ impl Census {
         self.only.is_empty() || self.only.contains(&pid)
     }
 
-    /// Reads this process soon, whatever is known of it: marks name it.
+    /// Reads this process soon: marks name it, so that it has a table.
+    pub fn hint_marked(&mut self, pid: u32) {
+        self.hint(pid);
+        if self.hints.contains(&pid) {
+            self.marked.insert(pid);
+        }
+    }
+
+    /// Reads this process soon, whatever is known of it.
     pub fn hint(&mut self, pid: u32) {
         if self.covers(pid) {
             self.hints.insert(pid);
         }
     }
 
-    /// Whether a hint says that what is known of the process is old.
-    pub fn is_hinted(&self, pid: u32) -> bool {
-        self.hints.contains(&pid)
+    /// Whether the process has a table, by its marks, and has not been read since.
+    pub fn is_marked(&self, pid: u32) -> bool {
+        self.marked.contains(&pid)
     }
 
     /// Reads this process soon once more, also where it is not one of those asked for.
@@ -218,6 +229,7 @@ impl Census {
         let present: BTreeSet<u32> = pids.iter().copied().collect();
         self.seen.retain(|pid, _| present.contains(pid));
         self.hints.retain(|pid| present.contains(pid));
+        self.marked.retain(|pid| present.contains(pid));
         let mut due: Vec<(Nanos, u32, Stat)> = pids
             .into_iter()
             .filter(|pid| *pid != std::process::id())
@@ -275,6 +287,7 @@ impl Census {
     }
 
     fn read(&mut self, pid: u32, stat: Stat, now: Nanos) -> Option<Read> {
+        self.marked.remove(&pid);
         let (began, busy) = (Clock::now(), Clock::busy());
         let maps = Maps::of(pid, self.device);
         let denied =

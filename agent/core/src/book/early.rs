@@ -3,23 +3,31 @@
 //! the meantime waits behind such work, though its room enters later, or never.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::Book;
-use super::queue::{Candidate, LOOK_MAX};
+use super::queue::{Candidate, LOOK_MAX, shares};
 use crate::account::Account;
+use crate::coverage::Source;
 use crate::fact::{Peer, Seq, Tid};
 use crate::time::Nanos;
+use crate::wire::PeerBook;
+
+/// Most peers of one thread's early work that are followed; the newcomer is the victim.
+const PEERS_MAX: usize = 16;
 
 /// Early work by its place: the last room that had entered when it was queued, and its thread. As
 /// many as there are threads.
 pub(super) type Places = BTreeMap<(Seq, Tid), Work>;
 
 /// What a thread is at since it took up early work.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Work {
     since: Nanos,
     /// Its room, since it is known.
     room: Option<Seq>,
+    /// To whom the library's posts go, where they are seen.
+    peers: Vec<Peer>,
 }
 
 impl Book {
@@ -34,7 +42,7 @@ impl Book {
             self.put_away(tid, last);
         }
         self.dead.remove(&tid);
-        self.early.insert((after, tid), Work { since: at, room: None });
+        self.early.insert((after, tid), Work { since: at, room: None, peers: Vec::new() });
     }
 
     /// The room of a thread's early work has entered the queue. Since when the thread is at it;
@@ -44,6 +52,18 @@ impl Book {
         let work = self.early.get_mut(&(after, tid))?;
         let room = *work.room.get_or_insert(seq);
         (room == seq).then_some(work.since)
+    }
+
+    /// The library posts a transfer to a peer, on a thread that may be at early work.
+    pub(super) fn post_early(&mut self, tid: Tid, peer: Peer) {
+        let after = self.threads.get(&tid).and_then(|thread| thread.early);
+        let Some(work) = after.and_then(|after| self.early.get_mut(&(after, tid))) else {
+            return;
+        };
+        if work.peers.len() < PEERS_MAX && !work.peers.contains(&peer) {
+            work.peers.push(peer);
+        }
+        self.peer(peer).served_by = Some(tid);
     }
 
     /// The thread is done with its early work, which holds up nobody any more.
@@ -58,32 +78,56 @@ impl Book {
     /// Early work that comes before the room.
     pub(super) fn early_before(&self, of: &Account) -> impl Iterator<Item = Candidate> {
         let places = self.early.range(..(of.seq, Tid(0))).take(LOOK_MAX);
-        places.filter_map(|(place, work)| self.early_head(*place, *work, of))
+        places.filter_map(|(place, work)| self.early_head(*place, work, of))
     }
 
-    fn early_head(&self, place: (Seq, Tid), work: Work, of: &Account) -> Option<Candidate> {
+    fn early_head(&self, place: (Seq, Tid), work: &Work, of: &Account) -> Option<Candidate> {
         let (after, tid) = place;
-        if let Some(seq) = work.room.filter(|seq| self.accounts.contains_key(seq)) {
-            return self.candidate(seq, Some(tid), of);
+        let room = work.room.filter(|seq| self.accounts.contains_key(seq));
+        if let Some(seq) = room {
+            return self.candidate(seq, Some(tid), of).filter(|_| seq != of.seq);
         }
+        let same_peer = shares(&work.peers, &of.peers);
         let same_thread = self.worked_for(tid, &of.peers);
-        if !same_thread && self.has_thread(&of.peers) {
+        let certain = same_peer || same_thread;
+        if !certain && self.has_thread(&of.peers) {
             return None;
         }
-        if let Some(first) = self.first_behind(tid, after, of).filter(|_| same_thread) {
+        if let Some(first) = certain.then(|| self.first_behind(tid, after, of)).flatten() {
             // The first that waits stands for all of them.
             return self.candidate(first, Some(tid), of);
         }
-        let books = of.peers.iter().filter_map(|peer| self.peers.get(peer));
-        let growth = books.filter_map(|book| book.growth_at).filter(|_| same_thread).max();
+        let growth = self.early_peers(tid, work).filter_map(|(_, book)| book.growth_at).max();
         Some(Candidate {
             seq: None,
             tid: Some(tid),
-            same_peer: false,
+            same_peer,
             same_thread,
             since: work.since,
             progress: growth.unwrap_or(work.since).max(work.since),
+            visible: self.early_shows(tid, work),
         })
+    }
+
+    /// To whom early work goes: by its posts, else whomever its thread has last worked for.
+    fn early_peers<'a>(
+        &'a self,
+        tid: Tid,
+        work: &'a Work,
+    ) -> impl Iterator<Item = (Peer, &'a PeerBook)> {
+        let known = work.peers.iter().filter_map(|peer| Some((*peer, self.peers.get(peer)?)));
+        let others = self.peers.iter().filter(move |(_, book)| book.served_by == Some(tid));
+        let others = others.filter(|_| work.peers.is_empty());
+        known.chain(others.map(|(peer, book)| (*peer, book)))
+    }
+
+    /// Whether what early work moves would show.
+    fn early_shows(&self, tid: Tid, work: &Work) -> bool {
+        let mut peers = self.early_peers(tid, work).map(|(peer, book)| self.peer_seen(peer, book));
+        let first = peers.next();
+        self.coverage.sees(Source::Connections)
+            && first.is_some_and(|peer| peer.is_metered())
+            && peers.all(|peer| peer.is_metered())
     }
 
     /// Whether it is known which thread works for one of the peers.

@@ -62,6 +62,8 @@ pub(super) struct Candidate {
     /// When the room entered, or the work began.
     pub(super) since: Nanos,
     pub(super) progress: Nanos,
+    /// Whether its progress would show, where it is no room.
+    pub(super) visible: bool,
 }
 
 impl Book {
@@ -255,6 +257,7 @@ impl Book {
             since: by.since,
             progress: by.progress,
             certain: by.same_peer || by.same_thread,
+            visible: by.visible,
         })
     }
 
@@ -312,6 +315,7 @@ impl Book {
             same_peer: shares(&account.peers, &of.peers),
             same_thread: tid.is_some_and(|tid| self.worked_for(tid, &of.peers)),
             since: account.appended_at,
+            visible: true,
             progress: self.progress_of(account),
         })
     }
@@ -365,6 +369,6 @@ impl Book {
     }
 }
 
-fn shares(one: &[Peer], other: &[Peer]) -> bool {
+pub(super) fn shares(one: &[Peer], other: &[Peer]) -> bool {
     one.iter().any(|peer| other.contains(peer))
 }

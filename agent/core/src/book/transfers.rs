@@ -39,7 +39,7 @@ impl Book {
         let early = thread.early.is_some();
         self.posts_astray |= seq.is_none() && !early;
         if let Some(peer) = peer.filter(|_| early) {
-            self.peer(peer).served_by = Some(tid);
+            self.post_early(tid, peer);
         }
         let transfer = Transfer {
             seq,

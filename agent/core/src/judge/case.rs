@@ -10,6 +10,13 @@ use crate::time::Nanos;
 /// One that was stopped before that had answered none or 9 (measured).
 const SET_UP_ANSWER_MIN: u64 = 64;
 
+impl PeerCase {
+    /// Whether what it takes shows by its connections.
+    pub(crate) fn is_metered(&self) -> bool {
+        !self.unmetered && self.meter.is_some_and(|(_, meter)| meter.connections > 0)
+    }
+}
+
 impl Case<'_> {
     /// Bytes that have arrived, by completed transfers or by what the peers took, whichever is
     /// more; never more than were posted where that is known.
@@ -190,16 +197,9 @@ impl Case<'_> {
             // Nothing is under way, and what comes next would be a post.
             return self.coverage.sees(Source::Table);
         }
-        self.peers_whole && self.peers_are_metered()
-    }
-
-    /// Whether what its peers take shows by their connections.
-    pub(super) fn peers_are_metered(&self) -> bool {
-        let metered = |peer: &PeerCase| {
-            !peer.unmetered && peer.meter.is_some_and(|(_, meter)| meter.connections > 0)
-        };
-        let read = !self.peers.is_empty() && self.peers.iter().all(metered);
-        read && self.coverage.sees(Source::Connections)
+        let read = !self.peers.is_empty() && self.peers_whole;
+        read && self.peers.iter().all(PeerCase::is_metered)
+            && self.coverage.sees(Source::Connections)
     }
 
     pub(super) fn beat_is_fresh(&self, policy: &Policy, now: Nanos) -> bool {

@@ -4,7 +4,7 @@ use super::Ledger;
 use crate::account::{Account, Standing};
 use crate::book::{Behind, Book};
 use crate::fact::{Outcome, Phase, Seq, Worker};
-use crate::judge::{self, Case, Far, Found, Judgement};
+use crate::judge::{self, Ahead, Case, Far, Found, Judgement};
 use crate::time::Nanos;
 use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict, is_alert};
 
@@ -41,11 +41,9 @@ impl Ledger {
                 until.max(now.plus(Nanos(1)))
             }
             Judgement::Found(found) => {
-                let told = account.standing;
-                let alone = || book.teller(&found, account).is_none();
-                if told
-                    .is_none_or(|told| is_news(told, &found) || is_left_alone(told, &found, alone))
-                {
+                let news =
+                    |told| is_news(told, &found) || parts(told, &found, account, &case, book);
+                if account.standing.is_none_or(news) {
                     let verdict = verdict(now, worker, account, book, &case, found);
                     self.tell(verdict);
                 }
@@ -184,8 +182,8 @@ fn over(standing: Standing, case: &Case<'_>) -> Option<ClearReason> {
 }
 
 /// Whether this was not told yet. That the name of a dead peer goes on is no news to a room that
-/// died with it, nor that its successor serves others to one that was sent to the old process, nor
-/// which room its thread stays with to one that waits for that thread.
+/// died with it, nor that its successor serves others to one that was sent to the old process, nor,
+/// by itself, which room its thread stays with to one that waits for that thread.
 pub(super) fn is_news(standing: Standing, found: &Found) -> bool {
     let same = (standing.finding, standing.cause) == (found.finding, found.cause);
     let known = matches!(
@@ -197,9 +195,27 @@ pub(super) fn is_news(standing: Standing, found: &Found) -> bool {
     !same && !known
 }
 
-/// Whether the room that told of the worker's trouble tells of it no more: another has to.
-fn is_left_alone(standing: Standing, found: &Found, alone: impl Fn() -> bool) -> bool {
-    standing.head.is_some() && found.cause != Cause::QueuedBehind && alone()
+/// Whether a room is told anew although nothing about it has changed, because who heads its incident
+/// has.
+fn parts(told: Standing, found: &Found, account: &Account, case: &Case<'_>, book: &Book) -> bool {
+    match (told.cause, found.cause) {
+        (Cause::WorkerThreadCaptive, Cause::QueuedBehind) => has_a_name(told, case, book),
+        (Cause::QueuedBehind, _) | (_, Cause::QueuedBehind) => false,
+        // The room that told of the worker's trouble tells of it no more: another has to.
+        _ => told.head.is_some() && book.teller(found, account).is_none(),
+    }
+}
+
+/// Whether the work that a room waits behind has a room by now whose own verdict tells of it, or
+/// moves again: then this one's alarm, which told of it until then, is over.
+fn has_a_name(told: Standing, case: &Case<'_>, book: &Book) -> bool {
+    let head = case.ahead.and_then(|ahead| book.account(ahead.head?));
+    let tells = head.and_then(|head| head.standing).is_some_and(|standing| {
+        standing.head.is_none() && is_alert(standing.finding, standing.cause)
+    });
+    // Its entry alone is no movement.
+    let moves = |ahead: &Ahead| ahead.progress > ahead.since && ahead.progress > told.at;
+    tells || case.ahead.as_ref().is_some_and(moves)
 }
 
 fn verdict(
@@ -212,13 +228,15 @@ fn verdict(
 ) -> Verdict {
     let mut bytes = account.bytes();
     bytes.completed = case.arrived();
-    let behind = match found.finding {
-        Finding::Blind => Behind::default(),
-        _ => book.behind(account),
-    };
     let queued = found.cause == Cause::QueuedBehind;
     let first = case.ahead.filter(|_| queued).and_then(|ahead| ahead.head);
     let head = first.or_else(|| book.teller(&found, account));
+    // Only of a head: it is a walk over all that wait.
+    let behind = match found.finding {
+        Finding::Blind => Behind::default(),
+        _ if head.is_some() => Behind::default(),
+        _ => book.behind(account),
+    };
     Verdict {
         at,
         worker,

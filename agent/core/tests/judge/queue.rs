@@ -15,6 +15,7 @@ const AHEAD: Ahead = Ahead {
     since: ago(50),
     progress: ago(45),
     certain: true,
+    visible: true,
 };
 
 #[test]

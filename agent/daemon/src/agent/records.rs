@@ -67,7 +67,7 @@ impl Agent {
     fn take_mark(&mut self, kind: Kind, mark: &Mark) {
         let (at, tid, seq) = (Nanos(mark.head.at), Tid(mark.head.tid), Seq(mark.seq));
         if kind == Kind::Open {
-            self.census.hint(mark.head.tgid);
+            self.census.hint_marked(mark.head.tgid);
             return;
         }
         let Some(number) = self.marked(mark.head.tgid, mark.worker) else {
@@ -87,7 +87,7 @@ impl Agent {
             let (table, tracker) = (table.as_ref(), &mut watched.tracker);
             match kind {
                 Kind::Serve => {
-                    let work = worker::Work::marked(mark.seq, mark.a);
+                    let work = tracker.work_of(tid).marked(mark.seq, mark.a);
                     tracker.serve_marked(at, tid, work, table, out);
                 }
                 Kind::ServeEnd => {
@@ -152,7 +152,7 @@ impl Agent {
             .find(|watched| watched.pid == pid && watched.index == index)
             .map(|watched| watched.number);
         if found.is_none() {
-            self.census.hint(pid);
+            self.census.hint_marked(pid);
             self.unplaced += 1;
         }
         found

@@ -72,8 +72,8 @@ impl Agent {
         // so may carry no probe yet.
         match self.census.look_at(pid, at) {
             Some(read) => self.reconcile(&read, at),
-            // It is about to be read anew.
-            None if self.census.is_hinted(pid) => return,
+            // It is about to be read anew, and has a table.
+            None if self.census.is_marked(pid) => return,
             None => self.census.hint(pid),
         }
         if self.workers_of(pid).is_empty() {

@@ -317,6 +317,11 @@ impl Tracker {
         }
     }
 
+    /// What a thread works for.
+    pub fn work_of(&self, tid: Tid) -> Work {
+        self.serving.get(&tid).copied().unwrap_or(Work::None)
+    }
+
     /// A thread begins or ends its work for a room.
     pub fn serve_marked(
         &mut self,
@@ -330,7 +335,7 @@ impl Tracker {
             self.serving.insert(tid, work);
         }
         match work {
-            Work::Room(seq) => self.room_marked(at, seq, Fact::Serve(tid, seq), table, out),
+            Work::Room(seq, _) => self.room_marked(at, seq, Fact::Serve(tid, seq), table, out),
             Work::Early(after) => self.tell(out, at, Fact::ServeEarly(tid, after)),
             Work::None => self.tell(out, at, Fact::ServeEnd(tid)),
         }

@@ -315,13 +315,13 @@ fn early_work_is_taken_from_the_table_until_its_room_is_known() {
     let late = bench.append(630, 8);
     assert!(bench.table().serve(640, 11, table::Seq(late.0), |_| true));
     bench.scan();
-    let room = (620, Fact::Serve(tid, late));
+    let room = (630, Fact::Serve(tid, late));
     assert_eq!(scan(&mut bench), std::slice::from_ref(&room));
     assert!(scan(&mut bench).is_empty());
     let other = scan_threads(&mut bench, &[(11, 1012)]);
     assert_eq!(
         other,
-        [(620, Fact::ServeEarly(Tid(1012), first)), (620, Fact::Serve(Tid(1012), late))]
+        [(620, Fact::ServeEarly(Tid(1012), first)), (630, Fact::Serve(Tid(1012), late))]
     );
     bench.table().serve_end(11);
     assert_eq!(scan(&mut bench), [(LATER.0, Fact::ServeEnd(tid))]);

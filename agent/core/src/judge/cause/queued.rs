@@ -35,7 +35,7 @@ fn behind_early(
 ) -> (Cause, u8, Vec<Evidence>) {
     let early = Evidence::of(Id::ThreadEarly).at(ahead.since);
     let mut evidence = vec![ahead.tid.map_or(early, |tid| early.tid(tid))];
-    let visible = ahead.certain && case.peers_are_metered();
+    let visible = ahead.certain && ahead.visible;
     if ahead.progress.plus(policy.suspect) > now {
         evidence.push(Evidence::of(Id::HeadMoves).at(ahead.progress));
     } else if visible && ahead.progress.plus(policy.stall) <= now {

@@ -123,17 +123,39 @@ impl Tracker {
             let Some(tid) = threads.get(&serving.tid).copied().map(Tid) else {
                 continue;
             };
-            let since = Nanos(serving.since).min(now);
-            let early = serving.early.map(|after| Work::Early(Seq(after.0)));
-            let room = serving.seq.map(|seq| Work::Room(Seq(seq.0)));
+            let after = serving.early.map(|after| Seq(after.0));
+            let work = match (serving.seq, after) {
+                (Some(seq), after) => Work::Room(Seq(seq.0), after),
+                (None, Some(after)) => Work::Early(after),
+                (None, None) => Work::None,
+            };
             let known = self.serving.get(&tid).copied();
-            if early.is_none() && room.is_none() && known != Some(Work::None) {
-                self.serve_marked(now, tid, Work::None, Some(table), out);
+            if known != Some(work) {
+                let since = Nanos(serving.since).min(now);
+                self.take_work(tid, (work, known), (since, now), table, out);
             }
-            // Where the room is known already, so is what its work came after.
-            if room.is_none() || known != room {
-                let news = [early, room].into_iter().flatten().filter(|work| known != Some(*work));
-                news.for_each(|work| self.serve_marked(since, tid, work, Some(table), out));
+        }
+    }
+
+    /// Tells what a thread works for `since`, and what that comes after where it was not known.
+    fn take_work(
+        &mut self,
+        tid: Tid,
+        (work, known): (Work, Option<Work>),
+        (since, now): (Nanos, Nanos),
+        table: &Table<'_>,
+        out: &mut Out<'_>,
+    ) {
+        match work {
+            Work::None => self.serve_marked(now, tid, work, Some(table), out),
+            Work::Early(_) => self.serve_marked(since, tid, work, Some(table), out),
+            Work::Room(seq, after) => {
+                if let Some(after) = after.filter(|after| known != Some(Work::Early(*after))) {
+                    self.serve_marked(since, tid, Work::Early(after), Some(table), out);
+                }
+                // The work may be older than the room's entry.
+                let entered = self.open.get(&seq).map_or(since, |open| open.appended_at);
+                self.serve_marked(since.max(entered), tid, work, Some(table), out);
             }
         }
     }

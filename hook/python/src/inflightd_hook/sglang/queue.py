@@ -129,11 +129,14 @@ class InflightQueue:
         """Keeps marks for a room that is not in the queue yet."""
         while len(self.early) >= EARLY_MOST and room not in self.early:
             self.early.pop(next(iter(self.early)), None)
-        self.early.setdefault(room, []).extend(taken(marks))
+        kept = self.early.setdefault(room, [])
+        kept.extend(taken(marks))
         seq = self.seqs.get(room)
         if seq is not None:
-            # It has entered meanwhile; whoever takes the marks out says them.
-            self.replay(room, seq)
+            # It has entered meanwhile, and the list may be out already; each mark is said once,
+            # whoever takes it out.
+            self.early.pop(room, None)
+            say(self._worker, seq, kept)
 
     def _leave(self, stay):
         if self.seqs.get(stay.room) == stay.seq:

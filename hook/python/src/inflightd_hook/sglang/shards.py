@@ -44,8 +44,10 @@ class Shards:
     def queued(self, item):
         """A chunk is queued. One whose room has not entered comes before what enters from now on."""
         room = getattr(item, "room", None)
-        if room is not None and room not in self._queue.seqs:
-            item._inflightd_after = self._queue.last
+        if room is not None:
+            # A chunk may be queued again, when its room has entered meanwhile.
+            entered = room in self._queue.seqs
+            item._inflightd_after = None if entered else self._queue.last
 
     def taken(self, item):
         """This thread has taken a chunk."""
@@ -108,10 +110,13 @@ class Shards:
         _here.chunk = None
 
     def _mark(self, chunk, mark, *arguments):
-        if chunk.seq is None:
-            chunk.marks.append((mark, *arguments))
-        else:
+        if chunk.seq is not None:
             getattr(self._worker, mark)(chunk.seq, *arguments)
+            return
+        chunk.marks.append((mark, *arguments))
+        seq = self._queue.seqs.get(chunk.room)
+        if seq is not None:
+            say(self._worker, seq, chunk.marks)
 
     def posting(self, handle):
         """A NIXL transfer is about to be posted by this thread."""
@@ -140,10 +145,14 @@ class Shards:
         """A transfer call of that many bytes begins on this thread. Gives its chunk, or None."""
         chunk = getattr(_here, "chunk", None)
         if chunk is not None:
+            if chunk.seq is None:
+                self._adopt(chunk)
             self._mark(chunk, "post", nbytes)
         return chunk
 
     def called(self, chunk, nbytes, ok):
         """The transfer call ended."""
         if chunk is not None:
+            if chunk.seq is None:
+                self._adopt(chunk)
             self._mark(chunk, "done", nbytes, ok)
