@@ -29,6 +29,8 @@ await() {
     done
 }
 
+# The kernel may have left its own line unfinished.
+echo
 echo "@@ kernel $(uname -r)"
 inflightd doctor --json >/tmp/doctor 2>/tmp/doctor.err
 echo "@@ doctor_exit $?"

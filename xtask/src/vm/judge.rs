@@ -20,10 +20,18 @@ pub(super) fn faults(right: Right, serial: &str) -> Vec<String> {
             tail.join(" / ")
         )];
     }
+    if said.get("kernel").is_none_or(str::is_empty) {
+        return vec!["the machine does not say which kernel it runs".to_owned()];
+    }
     match right {
         Right::Refused => refused(&said),
         Right::Watches => watches(&said),
     }
+}
+
+/// The kernel's release, as the machine says it.
+pub(super) fn release(serial: &str) -> &str {
+    Said::of(serial).get("kernel").unwrap_or("unknown")
 }
 
 /// Words and what stood behind them, in the order in which they came.
@@ -110,6 +118,7 @@ mod tests {
 
     const GOOD: &str = "\
 booting\r
+@@ kernel 6.1.0-57-amd64
 @@ load @stays marks=400 seconds=1.000 rooms=2
 @@ agent_exit 0
 @@ line {\"type\":\"dwell\",\"outcome\":\"success\"}
@@ -127,6 +136,7 @@ booting\r
     #[test]
     fn each_thing_that_is_wrong_is_said() {
         let wrong = |from: &str, to: &str| faults(Right::Watches, &GOOD.replacen(from, to, 1));
+        assert_eq!(wrong("@@ kernel 6.1.0-57-amd64", "").len(), 1);
         assert!(wrong("@@ end", "").first().is_some_and(|fault| fault.contains("its end")));
         assert_eq!(wrong("agent_exit 0", "agent_exit 1").len(), 1);
         assert_eq!(wrong("rooms=2", "rooms=3").len(), 1);
@@ -137,7 +147,7 @@ booting\r
 
     #[test]
     fn a_kernel_that_is_too_old_is_refused_by_its_number() {
-        let good = "@@ agent_exit 4\n@@ log kernel 5.10 is older than 5.15\n@@ end\n";
+        let good = "@@ kernel 5.10.0-46-amd64\n@@ agent_exit 4\n@@ log kernel 5.10 is older than 5.15\n@@ end\n";
         assert_eq!(faults(Right::Refused, good), Vec::<String>::new());
         assert_eq!(faults(Right::Refused, &good.replace("5.15", "that")).len(), 1);
         assert_eq!(faults(Right::Refused, &good.replace("exit 4", "exit 0")).len(), 1);

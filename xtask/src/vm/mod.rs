@@ -88,19 +88,20 @@ fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
     for kernel in kernels {
         say::line(format_args!("  {}: {}", kernel.name, kernel.what));
         let begun = Moment::now();
-        let faults = boot(kernel, keep)?;
+        let (release, faults) = boot(kernel, keep)?;
         for fault in &faults {
             say::line(format_args!("      {fault}"));
         }
         wrong += usize::from(!faults.is_empty());
         let word = if faults.is_empty() { "right" } else { "WRONG" };
         let took = Moment::now().seconds_after(begun);
-        say::line(format_args!("    {} … {word}, {took:.1} s", kernel.name));
+        say::line(format_args!("    {} … {word}, {release}, {took:.1} s", kernel.name));
     }
     Ok(wrong)
 }
 
-fn boot(kernel: &Kernel, keep: Option<&PathBuf>) -> Result<Vec<String>> {
+/// Boot a kernel; its release, and what is wrong.
+fn boot(kernel: &Kernel, keep: Option<&PathBuf>) -> Result<(String, Vec<String>)> {
     let tree = deb::unpacked(kernel)?;
     let image = image::made()?;
     let serial = guest::run(&tree.join("boot"), &image)?;
@@ -109,7 +110,7 @@ fn boot(kernel: &Kernel, keep: Option<&PathBuf>) -> Result<Vec<String>> {
         let file = dir.join(format!("{}.serial", kernel.name));
         std::fs::write(&file, &serial).with_context(|| format!("writing {}", file.display()))?;
     }
-    Ok(judge::faults(kernel.right, &serial))
+    Ok((judge::release(&serial).to_owned(), judge::faults(kernel.right, &serial)))
 }
 
 fn wanted(names: &[String]) -> Result<Vec<Kernel>> {
