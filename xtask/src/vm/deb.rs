@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
 use super::Kernel;
 use crate::shell::Step;
@@ -19,11 +19,11 @@ const SOURCES: &str = "/etc/apt/sources.list.d/debian.sources";
 /// How long a list of packages is good for, in seconds: a day.
 const LISTS_GOOD_S: u64 = 86_400;
 
-/// The package's tree, with `boot/vmlinuz-*`.
+/// The package's tree.
 pub(super) fn unpacked(kernel: &Kernel) -> Result<PathBuf> {
     let home = target().join("vm").join(&kernel.name);
     let tree = home.join("tree");
-    if tree.join("boot").is_dir() {
+    if tree.is_dir() {
         return Ok(tree);
     }
     let apt = Apt::of(&kernel.suite)?;
@@ -149,17 +149,21 @@ fn mirror_in(sources: &str, security: bool) -> Option<String> {
     uris.split_whitespace().next().map(str::to_owned)
 }
 
-/// The one kernel in a `boot` directory.
-pub(super) fn vmlinuz(boot: &Path) -> Result<PathBuf> {
-    let files = fs::read_dir(boot).with_context(|| format!("reading {}", boot.display()))?;
-    let mut files = files.filter_map(|file| Some(file.ok()?.path()));
-    let kernel = files.find(|path| {
-        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
+/// The kernel in a package's tree: in `boot`, or, since 7.3, with its modules.
+pub(super) fn vmlinuz(tree: &Path) -> Result<PathBuf> {
+    let modules = tree.join("usr/lib/modules");
+    let versions = fs::read_dir(&modules).into_iter().flatten();
+    let versions = versions.filter_map(|version| Some(version.ok()?.path()));
+    let kernel = [tree.join("boot")].into_iter().chain(versions).find_map(|dir| {
+        let files = fs::read_dir(dir).ok()?.filter_map(|file| Some(file.ok()?.path()));
+        let is_kernel = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz"))
+        };
+        files.into_iter().find(is_kernel)
     });
-    let Some(kernel) = kernel else {
-        bail!("{} has no kernel\nfix: remove its folder and run this again", boot.display());
-    };
-    Ok(kernel)
+    kernel.with_context(|| {
+        format!("{} has no kernel\nfix: remove it and run this again", tree.display())
+    })
 }
 
 #[cfg(test)]

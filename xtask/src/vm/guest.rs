@@ -13,14 +13,14 @@ use super::deb::vmlinuz;
 const LIFE: Duration = Duration::from_mins(10);
 
 /// Boots a kernel with an image; what came over the serial line.
-pub(super) fn run(boot: &Path, image: &Path) -> Result<String> {
+pub(super) fn run(tree: &Path, image: &Path) -> Result<String> {
     let mut qemu = Command::new("timeout");
     qemu.args(["--kill-after=5", &LIFE.as_secs().to_string(), "qemu-system-x86_64"]);
     // Software emulation wherever: the same everywhere, and few machines give their KVM away.
     qemu.args(["-accel", "tcg", "-cpu", "max", "-m", "1G", "-smp", "2"]);
     qemu.args(["-nographic", "-no-reboot", "-net", "none"]);
     qemu.args(["-append", "console=ttyS0 quiet panic=-1"]);
-    qemu.arg("-kernel").arg(vmlinuz(boot)?).arg("-initrd").arg(image);
+    qemu.arg("-kernel").arg(vmlinuz(tree)?).arg("-initrd").arg(image);
     let output = qemu
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())

@@ -104,7 +104,7 @@ fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
 fn boot(kernel: &Kernel, keep: Option<&PathBuf>) -> Result<(String, Vec<String>)> {
     let tree = deb::unpacked(kernel)?;
     let image = image::made()?;
-    let serial = guest::run(&tree.join("boot"), &image)?;
+    let serial = guest::run(&tree, &image)?;
     if let Some(dir) = keep {
         std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let file = dir.join(format!("{}.serial", kernel.name));
