@@ -191,7 +191,7 @@ fn alert(
     };
     first_said(alert, first, victim, record, faults);
     // What a thread does with a room that was given up is told once the room has gone.
-    let after = alert.cause == "worker_thread_captive";
+    let after = alert.is_of_a_left_room();
     if victim.stay.removed.as_ref().is_some_and(|(at, _)| !after && first.at > *at) {
         faults.push(Fault::TooLateToHelp { room: victim.room() });
     }

@@ -55,6 +55,11 @@ pub(super) struct Alert {
 }
 
 impl Alert {
+    /// Whether it is about what a thread does with a room that has left the queue.
+    pub(super) fn is_of_a_left_room(&self) -> bool {
+        self.cause == "worker_thread_captive"
+    }
+
     /// `finding / cause`.
     pub(super) fn says(&self) -> String {
         format!("{} / {}", self.finding, self.cause)

@@ -62,7 +62,8 @@ fn ended_too_soon(right: &Right, name: &str, stay: &Stay) -> Option<String> {
     if *at < stay.injected {
         return Some(format!("{name}: ended as {outcome} before the injection"));
     }
-    if right.alert.is_some() && stay.released.is_none_or(|released| *at < released) {
+    let must_stay = right.alert.as_ref().is_some_and(|alert| !alert.is_of_a_left_room());
+    if must_stay && stay.released.is_none_or(|released| *at < released) {
         return Some(format!("{name}: ended as {outcome}, so it did not stall"));
     }
     None
