@@ -80,6 +80,7 @@ fn check(record: &Record, kind: Kind, i: u64) {
             assert_eq!((mark.worker, mark.seq), (7, i));
             let operands = match kind {
                 Kind::Open => (1, 0),
+                Kind::Serve => (12 * i, 0),
                 Kind::Post => (10 * i, 0),
                 Kind::Done => (11 * i, i & 1),
                 Kind::Phase => (3, 0),

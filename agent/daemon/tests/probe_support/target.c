@@ -9,7 +9,7 @@
 
 void inflight_mark_open(uint64_t, uint64_t, uint64_t);
 void inflight_mark_append(uint64_t, uint64_t, uint64_t, uint64_t, const char *);
-void inflight_mark_serve(uint64_t, uint64_t);
+void inflight_mark_serve(uint64_t, uint64_t, uint64_t);
 void inflight_mark_serve_end(uint64_t, uint64_t);
 void inflight_mark_post(uint64_t, uint64_t, uint64_t);
 void inflight_mark_done(uint64_t, uint64_t, uint64_t, uint64_t);
@@ -28,7 +28,7 @@ static void marks(uint64_t n) {
     snprintf(rid, sizeof rid, "rid-%" PRIu64, i);
     inflight_mark_open(7, i, 1);
     inflight_mark_append(7, i, i << 32, 4096 * i, rid);
-    inflight_mark_serve(7, i);
+    inflight_mark_serve(7, i, 12 * i);
     inflight_mark_serve_end(7, i);
     inflight_mark_post(7, i, 10 * i);
     inflight_mark_done(7, i, 11 * i, i & 1);
