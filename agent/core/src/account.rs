@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::fact::{Append, Counts, Handle, Peer, Phase, Room, Seq, Tid};
 use crate::time::Nanos;
-use crate::verdict::{Bytes, Cause, Finding, Tier};
+use crate::verdict::{Bytes, Cause, Finding, Tier, is_alert};
 
 /// A status that ended something badly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,13 @@ pub(crate) struct Standing {
     pub(crate) at: Nanos,
     /// The stay that it waits behind, where the verdict says so.
     pub(crate) head: Option<Seq>,
+}
+
+impl Standing {
+    /// Whether it was told as an alert: not where the head's verdict tells.
+    pub(crate) const fn is_alert(&self) -> bool {
+        self.head.is_none() && is_alert(self.finding, self.cause)
+    }
 }
 
 /// Cumulative counts of a room's marks.

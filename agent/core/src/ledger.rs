@@ -189,12 +189,14 @@ impl Ledger {
             Fact::Life(peer, life) => return Self::life(book, at, peer, life),
             Fact::ThreadExit(tid) => return one(book.thread_exit(at, tid)),
             Fact::Told(seq, finding, cause) => {
-                let head = if seq == Seq::NODE { None } else { book.note_teller(cause, seq) };
-                let standing = Some(Standing { finding, cause, at, head });
+                let standing = |head| Some(Standing { finding, cause, at, head });
                 if seq == Seq::NODE {
-                    book.node.standing = standing;
-                } else if let Some(account) = book.accounts.get_mut(&seq) {
-                    account.standing = standing;
+                    book.node.standing = standing(None);
+                    return Vec::new();
+                }
+                let head = book.note_teller(cause, seq);
+                if let Some(account) = book.accounts.get_mut(&seq) {
+                    account.standing = standing(head);
                     account.stalled = true;
                 }
             }

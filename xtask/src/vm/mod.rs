@@ -9,7 +9,7 @@ mod guest;
 mod image;
 mod judge;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
@@ -84,11 +84,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
     setup::vm_tools()?;
     price::build_load()?;
+    let image = image::made()?;
     let mut wrong = 0;
     for kernel in kernels {
         say::line(format_args!("  {}: {}", kernel.name, kernel.what));
         let begun = Moment::now();
-        let (release, faults) = boot(kernel, keep)?;
+        let (release, faults) = boot(kernel, &image, keep)?;
         for fault in &faults {
             say::line(format_args!("      {fault}"));
         }
@@ -101,10 +102,9 @@ fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
 }
 
 /// Boot a kernel; its release, and what is wrong.
-fn boot(kernel: &Kernel, keep: Option<&PathBuf>) -> Result<(String, Vec<String>)> {
+fn boot(kernel: &Kernel, image: &Path, keep: Option<&PathBuf>) -> Result<(String, Vec<String>)> {
     let tree = deb::unpacked(kernel)?;
-    let image = image::made()?;
-    let serial = guest::run(&tree, &image)?;
+    let serial = guest::run(&tree, image)?;
     if let Some(dir) = keep {
         std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let file = dir.join(format!("{}.serial", kernel.name));

@@ -48,22 +48,25 @@ impl Book {
     /// The room of a thread's early work has entered the queue. Since when the thread is at it;
     /// `None` where that is no early work, or another room's.
     pub(super) fn adopt_early(&mut self, tid: Tid, seq: Seq) -> Option<Nanos> {
-        let after = self.threads.get(&tid)?.early?;
-        let work = self.early.get_mut(&(after, tid))?;
+        let work = self.early_work(tid)?;
         let room = *work.room.get_or_insert(seq);
         (room == seq).then_some(work.since)
     }
 
     /// The library posts a transfer to a peer, on a thread that may be at early work.
     pub(super) fn post_early(&mut self, tid: Tid, peer: Peer) {
-        let after = self.threads.get(&tid).and_then(|thread| thread.early);
-        let Some(work) = after.and_then(|after| self.early.get_mut(&(after, tid))) else {
+        let Some(work) = self.early_work(tid) else {
             return;
         };
         if work.peers.len() < PEERS_MAX && !work.peers.contains(&peer) {
             work.peers.push(peer);
         }
         self.peer(peer).served_by = Some(tid);
+    }
+
+    fn early_work(&mut self, tid: Tid) -> Option<&mut Work> {
+        let after = self.threads.get(&tid)?.early?;
+        self.early.get_mut(&(after, tid))
     }
 
     /// The thread is done with its early work, which holds up nobody any more.
@@ -148,12 +151,11 @@ impl Book {
 
     /// From where on rooms may wait behind this one: itself, or what its early work came after.
     pub(super) fn place_of(&self, seq: Seq) -> Seq {
-        let captor = self.captives.get(&seq).map(super::Captive::tid);
-        let early = captor.and_then(|tid| Some((tid, self.threads.get(&tid)?.early?)));
-        let of_room = |place: &(Tid, Seq)| {
-            let work = self.early.get(&(place.1, place.0));
-            work.is_some_and(|work| work.room == Some(seq))
-        };
-        early.filter(of_room).map_or(seq, |(_, after)| after.min(seq))
+        let place = self.captives.get(&seq).and_then(|captive| {
+            let after = self.threads.get(&captive.tid())?.early?;
+            let work = self.early.get(&(after, captive.tid()))?;
+            (work.room == Some(seq)).then_some(after)
+        });
+        place.map_or(seq, |after| after.min(seq))
     }
 }

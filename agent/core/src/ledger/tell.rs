@@ -6,7 +6,7 @@ use crate::book::{Behind, Book};
 use crate::fact::{Outcome, Phase, Seq, Worker};
 use crate::judge::{self, Ahead, Case, Far, Found, Judgement};
 use crate::time::Nanos;
-use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict, is_alert};
+use crate::verdict::{Cause, Clear, ClearReason, Dwell, Finding, Output, Verdict};
 
 impl Ledger {
     pub(super) fn examine(&mut self, now: Nanos, worker: Worker, seq: Seq) {
@@ -41,8 +41,9 @@ impl Ledger {
                 until.max(now.plus(Nanos(1)))
             }
             Judgement::Found(found) => {
-                let news =
-                    |told| is_news(told, &found) || parts(told, &found, account, &case, book);
+                let news = |told| {
+                    is_news(told, &found) || changes_head(told, &found, account, &case, book)
+                };
                 if account.standing.is_none_or(news) {
                     let verdict = verdict(now, worker, account, book, &case, found);
                     self.tell(verdict);
@@ -101,8 +102,7 @@ impl Ledger {
             self.forget_left(at, worker, seq);
             return;
         }
-        let alarm =
-            account.standing.is_some_and(|s| s.head.is_none() && is_alert(s.finding, s.cause));
+        let alarm = account.standing.as_ref().is_some_and(Standing::is_alert);
         if !(captor && alarm) {
             self.clear(at, worker, seq, ClearReason::Ended);
         }
@@ -197,7 +197,13 @@ pub(super) fn is_news(standing: Standing, found: &Found) -> bool {
 
 /// Whether a room is told anew although nothing about it has changed, because who heads its incident
 /// has.
-fn parts(told: Standing, found: &Found, account: &Account, case: &Case<'_>, book: &Book) -> bool {
+fn changes_head(
+    told: Standing,
+    found: &Found,
+    account: &Account,
+    case: &Case<'_>,
+    book: &Book,
+) -> bool {
     match (told.cause, found.cause) {
         (Cause::WorkerThreadCaptive, Cause::QueuedBehind) => has_a_name(told, case, book),
         (Cause::QueuedBehind, _) | (_, Cause::QueuedBehind) => false,
@@ -210,9 +216,7 @@ fn parts(told: Standing, found: &Found, account: &Account, case: &Case<'_>, book
 /// moves again: then this one's alarm, which told of it until then, is over.
 fn has_a_name(told: Standing, case: &Case<'_>, book: &Book) -> bool {
     let head = case.ahead.and_then(|ahead| book.account(ahead.head?));
-    let tells = head.and_then(|head| head.standing).is_some_and(|standing| {
-        standing.head.is_none() && is_alert(standing.finding, standing.cause)
-    });
+    let tells = head.and_then(|head| head.standing.as_ref()).is_some_and(Standing::is_alert);
     // Its entry alone is no movement.
     let moves = |ahead: &Ahead| ahead.progress > ahead.since && ahead.progress > told.at;
     tells || case.ahead.as_ref().is_some_and(moves)

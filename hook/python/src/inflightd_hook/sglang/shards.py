@@ -81,6 +81,9 @@ class Shards:
         chunk.seq = self._queue.seqs.get(room)
 
     def _adopt(self, chunk):
+        """Serves the chunk's room, where it has entered and was not served yet."""
+        if chunk.seq is not None:
+            return
         seq = self._queue.seqs.get(chunk.room)
         if seq is None:
             return
@@ -132,7 +135,7 @@ class Shards:
         """A NIXL transfer's state was read; None where that, or the post, raised."""
         if state == "PROC":
             chunk = getattr(_here, "chunk", None)
-            if chunk is not None and chunk.seq is None:
+            if chunk is not None:
                 self._adopt(chunk)
             return
         chunk, nbytes = self._open.pop(id(handle), (None, 0))
@@ -145,14 +148,12 @@ class Shards:
         """A transfer call of that many bytes begins on this thread. Gives its chunk, or None."""
         chunk = getattr(_here, "chunk", None)
         if chunk is not None:
-            if chunk.seq is None:
-                self._adopt(chunk)
+            self._adopt(chunk)
             self._mark(chunk, "post", nbytes)
         return chunk
 
     def called(self, chunk, nbytes, ok):
         """The transfer call ended."""
         if chunk is not None:
-            if chunk.seq is None:
-                self._adopt(chunk)
+            self._adopt(chunk)
             self._mark(chunk, "done", nbytes, ok)
