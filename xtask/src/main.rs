@@ -16,6 +16,7 @@ mod test;
 mod tree;
 mod usage;
 mod vm;
+mod watchdog;
 
 use std::process::ExitCode;
 

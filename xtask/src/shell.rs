@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::clock::Moment;
 use crate::say;
+use crate::watchdog::Watchdog;
 
 /// How many of a failed command's last lines are shown.
 const TAIL: usize = 25;
@@ -50,19 +52,28 @@ impl Step<'_> {
     /// Run a command whose output people want to see as it comes; return its lines and whether it
     /// ended well.
     ///
-    /// stderr goes into the same stream, through `sh`, so that the order is kept.
-    pub(crate) fn told(self, command: &mut Command) -> Result<(Vec<String>, bool)> {
+    /// stderr goes into the same stream, through `sh`, so that the order is kept. One that runs
+    /// longer than `limit` is ended with all that it started, and has not ended well.
+    pub(crate) fn told(
+        self,
+        command: &mut Command,
+        limit: Duration,
+    ) -> Result<(Vec<String>, bool)> {
         let shown = show(command);
         let mut child = merged(command).spawn().with_context(|| {
             format!("{}: could not start `{shown}`\nfix: {}", self.what, self.fix)
         })?;
         let out = child.stdout.take().context("a piped stdout is always there")?;
+        let watchdog = Watchdog::of(&child, limit);
         let mut lines = Vec::new();
         for text in BufReader::new(out).split(b'\n') {
             let text = text.with_context(|| format!("reading the output of `{shown}`"))?;
             let text = String::from_utf8_lossy(&text).into_owned();
             say::line(&text);
             lines.push(text);
+        }
+        if watchdog.bit() {
+            say::line(format_args!("{} hung: ended after {limit:?}: `{shown}`", self.what));
         }
         let status = child.wait().with_context(|| format!("waiting for `{shown}`"))?;
         Ok((lines, status.success()))
@@ -147,9 +158,18 @@ mod tests {
     fn output_comes_back_in_order_with_stderr_in_it() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2; echo \"$W\""]).env("W", "three");
-        let (lines, good) = STEP.told(&mut command).unwrap();
+        let (lines, good) = STEP.told(&mut command, Duration::from_mins(10)).unwrap();
         assert_eq!(lines, ["one", "two", "three"]);
         assert!(good);
+    }
+
+    #[test]
+    fn what_hangs_has_not_ended_well() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo one; sleep 600; echo two"]);
+        let (lines, good) = STEP.told(&mut command, Duration::from_millis(300)).unwrap();
+        assert_eq!(lines, ["one"]);
+        assert!(!good);
     }
 
     #[test]

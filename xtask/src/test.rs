@@ -1,5 +1,7 @@
 //! `test`: set-up, then every test there is, each stage timed.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -26,6 +28,10 @@ const SHORT: [&str; 10] = [
     "partition",
     "no_hook",
 ];
+
+/// How long a stage of tests may take, its compiling included: several times what it takes on two
+/// loaded cores, and little enough that CI still has time to say which one hung.
+const LIMIT: Duration = Duration::from_mins(40);
 
 /// Options of `cargo xtask test`.
 #[derive(Args)]
@@ -106,7 +112,7 @@ fn hook(step: Step<'_>) -> Result<Tally> {
 
 /// A failed run still has its counts in its closing lines; a run without any has failed.
 fn counted(step: Step<'_>, command: &mut std::process::Command) -> Result<Tally> {
-    let (lines, good) = step.told(command)?;
+    let (lines, good) = step.told(command, LIMIT)?;
     let mut tally = Tally::read(&lines);
     if !good && tally.failed == 0 {
         tally.failed = 1;

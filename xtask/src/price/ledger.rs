@@ -1,18 +1,22 @@
 //! The ledger's cost for an event, at 1,000 to 100,000 open rooms, from its own benchmark.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
 
 use super::Row;
 use crate::shell::Step;
 use crate::tree::cargo;
 
+/// How long it may take, its compiling included.
+const LIMIT: Duration = Duration::from_mins(40);
 /// Events of one stay in the benchmark.
 const EVENTS: f64 = 11.0;
 
 pub(super) fn measure() -> Result<Vec<Row>> {
     let step = Step { what: "the ledger's benchmark", fix: "see the lines above" };
-    let (lines, good) =
-        step.told(&mut cargo(&["bench", "--package", "inflightd-core", "--bench", "ledger"]))?;
+    let mut bench = cargo(&["bench", "--package", "inflightd-core", "--bench", "ledger"]);
+    let (lines, good) = step.told(&mut bench, LIMIT)?;
     if !good {
         bail!("the ledger's benchmark failed");
     }

@@ -15,7 +15,7 @@ use crate::agent_support::{python, within_a_minute};
 pub(crate) struct Collector {
     child: Child,
     _stdin: ChildStdin,
-    batches: Arc<Mutex<Vec<Value>>>,
+    batches: Arc<Mutex<Vec<Arc<Value>>>>,
     ports: (u16, u16),
 }
 
@@ -38,7 +38,8 @@ impl Collector {
         let sink = Arc::clone(&batches);
         thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                sink.lock().unwrap().push(serde_json::from_str(&line).unwrap());
+                let batch = Arc::new(serde_json::from_str(&line).unwrap());
+                sink.lock().unwrap().push(batch);
             }
         });
         Self { child, _stdin: stdin, batches, ports: (ports[0], ports[1]) }
@@ -56,16 +57,31 @@ impl Collector {
         self.ports.0
     }
 
-    /// Every item of a signal that has come, each with its batch.
-    pub(crate) fn items(&self, signal: &str) -> Vec<(Value, Value)> {
+    /// The batches of a signal that have come. The lock is held for as long as it takes to name
+    /// them: while a look holds up the reader, the collector cannot say what it takes, and answers
+    /// nobody.
+    fn batches(&self, signal: &str) -> Vec<Arc<Value>> {
         let batches = self.batches.lock().unwrap();
-        let of_signal = batches.iter().filter(|batch| batch["signal"] == signal);
-        of_signal
-            .flat_map(|batch| {
-                let items = batch["items"].as_array().unwrap();
-                items.iter().map(|item| (batch.clone(), item.clone()))
-            })
-            .collect()
+        batches.iter().filter(|batch| batch["signal"] == signal).map(Arc::clone).collect()
+    }
+
+    /// Every item of a signal that has come and `fits`, each with its batch.
+    pub(crate) fn items_that(
+        &self,
+        signal: &str,
+        fits: impl Fn(&Value) -> bool,
+    ) -> Vec<(Arc<Value>, Value)> {
+        let mut found = Vec::new();
+        for batch in self.batches(signal) {
+            let items = batch["items"].as_array().unwrap().iter().filter(|item| fits(item));
+            found.extend(items.map(|item| (Arc::clone(&batch), item.clone())));
+        }
+        found
+    }
+
+    /// Every item of a signal that has come, each with its batch.
+    pub(crate) fn items(&self, signal: &str) -> Vec<(Arc<Value>, Value)> {
+        self.items_that(signal, |_| true)
     }
 
     /// The items of a signal in one line each.
@@ -74,14 +90,17 @@ impl Collector {
     }
 
     /// Waits for an item of a signal that `fits`.
-    pub(crate) fn wait_for(&self, signal: &str, fits: impl Fn(&Value) -> bool) -> (Value, Value) {
-        let find = || self.items(signal).into_iter().find(|(_, item)| fits(item));
-        within_a_minute(find)
+    pub(crate) fn wait_for(
+        &self,
+        signal: &str,
+        fits: impl Fn(&Value) -> bool,
+    ) -> (Arc<Value>, Value) {
+        within_a_minute(|| self.items_that(signal, &fits).into_iter().next())
             .unwrap_or_else(|| panic!("no such {signal}: {:#?}", self.told(signal)))
     }
 
     /// The span of that name about a room.
-    pub(crate) fn span(&self, name: &str, room: u64) -> (Value, Value) {
+    pub(crate) fn span(&self, name: &str, room: u64) -> (Arc<Value>, Value) {
         self.wait_for("traces", |span| span["name"] == name && is_about(span, room))
     }
 }
