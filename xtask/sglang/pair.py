@@ -44,6 +44,7 @@ class Pair:
         server,
         role,
         log,
+        idle,
         flags=(),
         env=None,
         backend="nixl",
@@ -63,6 +64,7 @@ class Pair:
         order = {
             "server": server,
             "log": log,
+            "idle": idle,
             "env": {"SGLANG_HOST_IP": new.host, **(env or {})},
             "space": space,
             "spoil": spoil,

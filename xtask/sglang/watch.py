@@ -9,13 +9,16 @@ import os
 import threading
 import time
 
+import idle
+
 PERIOD = 0.005
 STATES = ("Failed", "Bootstrapping", "WaitingForInput", "Transferring", "Success")
 
 
-def install(server, events):
+def install(server, events, wanted):
     """Have the scheduler of this process, once it is built, be looked at. `events` is the
-    descriptor of a pipe; a line is shorter than a pipe writes at once."""
+    descriptor of a pipe; a line is shorter than a pipe writes at once. `wanted`: the file that
+    asks for what an iteration costs."""
     from sglang.srt.managers.scheduler import Scheduler
 
     build = Scheduler.__init__
@@ -23,7 +26,7 @@ def install(server, events):
     def built(self, *args, **named):
         build(self, *args, **named)
         watch = Watch(server, events, self)
-        watch.count_polls()
+        idle.watch(self, wanted, watch.say)
         threading.Thread(target=watch.run, daemon=True, name="e2e-watch").start()
 
     Scheduler.__init__ = built
@@ -40,9 +43,6 @@ class Watch:
         self.rank = self.manager.attn_tp_rank
         self.rooms = {}
         self.free = None
-        self.polls, self.said_at = 0, 0.0
-        # The scheduler's own thread, which this is made on.
-        self.clock = time.pthread_getcpuclockid(threading.get_ident())
         # Where it hears from its peers.
         hears = f"tcp://{self.manager.local_ip}:{self.manager.rank_port}"
         self.say("engine", pid=os.getpid(), hears=hears)
@@ -63,23 +63,7 @@ class Watch:
                 return
             time.sleep(PERIOD)
 
-    def count_polls(self):
-        """Counts the polls of the inflight queue: one in each iteration of an idle prefill. It is
-        under the hook, so that a run without the hook has it too."""
-        poll = getattr(self.scheduler, "process_disagg_prefill_inflight_queue", None)
-        if poll is None or not hasattr(self.scheduler, "disagg_prefill_inflight_queue"):
-            return
-
-        def counted(*args, **named):
-            self.polls += 1
-            return poll(*args, **named)
-
-        self.scheduler.process_disagg_prefill_inflight_queue = counted
-
     def look(self):
-        if time.monotonic() >= self.said_at + 1.0:
-            self.said_at = time.monotonic()
-            self.say("polls", polls=self.polls, cpu_ns=time.clock_gettime_ns(self.clock))
         free = self.read_free()
         if free != self.free:
             self.free = free

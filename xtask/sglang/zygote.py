@@ -92,7 +92,7 @@ def serve(events, order):
     os.environ.update(order["env"])
     if order["space"]:
         space.enter_whole(order["space"])
-    watch.install(order["server"], events)
+    watch.install(order["server"], events, order["idle"])
     spoil.install(order["spoil"])
     from sglang.launch_server import run_server
     from sglang.srt.server_args import prepare_server_args

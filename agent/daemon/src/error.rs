@@ -12,6 +12,18 @@ use crate::probe::{LoadError, Obstacle};
 use crate::subject::Unfit;
 use crate::telemetry::TelemetryError;
 
+/// An error with its sources, as one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
 /// Why `inflightd` ended.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {

@@ -216,7 +216,7 @@ fn exits(probes: &mut Probes, pid: u32) -> Sight {
 
 fn log(report: &AttachReport) {
     if let Some(problem) = &report.problem {
-        tracing::warn!(pid = report.pid, error = crate::agent::chain(problem), "attaching probes");
+        tracing::warn!(pid = report.pid, error = crate::error::chain(problem), "attaching probes");
     }
     for library in report.libraries.iter().filter(|library| library.fresh) {
         tracing::info!(

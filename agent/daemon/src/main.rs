@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use inflightd::agent::chain;
 use inflightd::cli::{self, Cli, Command};
 use inflightd::error::RunError;
+use inflightd::error::chain;
 use inflightd::log::Log;
 use inflightd::{check_config, doctor, replay, rooms, run};
 

@@ -7,10 +7,10 @@ use std::path::Path;
 use inflightd_capture::{MAGIC, feed, parse_input};
 use inflightd_core::{Ledger, Output, Policy};
 
-use crate::agent::chain;
 use crate::cli;
 use crate::clock::Clock;
 use crate::error::RunError;
+use crate::error::chain;
 use crate::names::Names;
 use crate::sink::{Form, Sink, Writer};
 use crate::tap::{Comment, comment};

@@ -54,6 +54,9 @@ fn a_worker_with_the_hook_is_seen_by_its_marks_and_what_they_cost_is_told() {
     let transfers = source(seen, "transfers");
     assert_eq!(transfers["why"], "library_missing");
     assert!(transfers["fix"].as_str().unwrap().len() > 10);
+    let node = report["node"].as_array().unwrap();
+    let tried = node.iter().find(|check| check["name"] == "programs and a probe").unwrap();
+    assert_eq!(tried["state"], "ok", "{tried:#}");
     let library = &seen["libraries"][0];
     assert_eq!(library["family"], "inflight");
     assert!(library["build_id"].as_str().unwrap().len() >= 16, "{library:#}");

@@ -250,13 +250,23 @@ fn double(room: &str, alerts: &[&&Seen], faults: &mut Vec<Fault>) {
     }
 }
 
+/// How many of these lines no earlier life of the agent can have written. Of what is told once, one
+/// at most is; an agent that was killed before it wrote its line leaves only one that says that it
+/// may be a repetition.
+fn firm(lines: &[&Line]) -> usize {
+    lines.iter().filter(|line| !line.maybe_repeated).count()
+}
+
 fn end(victim: &Victim<'_>, faults: &mut Vec<Fault>) {
     let Some(dwell) = &victim.right.dwell else { return };
     let lines = victim.lines.iter().map(|seen| &seen.line);
     let ends: Vec<&Line> = lines.filter(|line| line.kind == "dwell").collect();
-    let [end] = ends.as_slice() else {
-        faults.push(Fault::Ends { room: victim.room(), count: ends.len() });
-        return;
+    let end = match ends.as_slice() {
+        [end, ..] if firm(&ends) <= 1 => end,
+        _ => {
+            faults.push(Fault::Ends { room: victim.room(), count: ends.len() });
+            return;
+        }
     };
     let expected = (word(Some(&dwell.outcome)), word(dwell.cause.as_deref()));
     let given_cause = if dwell.cause.is_some() { end.cause.as_deref() } else { None };
@@ -285,7 +295,7 @@ fn healthy(stay: &Stay, unseen: bool, record: &Record, faults: &mut Vec<Fault>) 
         return;
     }
     let room = || format!("healthy room {}", stay.room);
-    let (mut appends, mut ends) = (0, 0);
+    let (mut appends, mut ends) = (0, Vec::new());
     for seen in record.about(stay) {
         let told = &seen.line;
         if told.is_alert() {
@@ -293,7 +303,7 @@ fn healthy(stay: &Stay, unseen: bool, record: &Record, faults: &mut Vec<Fault>) 
         }
         appends += usize::from(told.kind == "append");
         if told.kind == "dwell" && !unseen {
-            ends += usize::from(!told.maybe_repeated);
+            ends.push(told);
             let (given, expected) = (told.outcome.as_deref(), ended(stay));
             if given != expected {
                 let word = |word: Option<&str>| word.unwrap_or("still open").to_owned();
@@ -306,8 +316,8 @@ fn healthy(stay: &Stay, unseen: bool, record: &Record, faults: &mut Vec<Fault>) 
     if seen_whole && appends == 0 {
         faults.push(Fault::Lost { room: room() });
     }
-    if ends > 1 || (seen_whole && ended(stay).is_some() && ends != 1) {
-        faults.push(Fault::Ends { room: room(), count: ends });
+    if firm(&ends) > 1 || (seen_whole && ended(stay).is_some() && ends.is_empty()) {
+        faults.push(Fault::Ends { room: room(), count: ends.len() });
     }
 }
 

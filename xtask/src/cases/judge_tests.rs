@@ -287,6 +287,23 @@ fn a_healthy_room_must_be_told_to_have_ended_once_and_as_it_did() {
     assert!(matches!(found.as_slice(), [Fault::WrongEnd { .. }]));
 }
 
+/// Killed before it wrote the line, an agent leaves only the next one's, which cannot know that.
+#[test]
+fn an_end_that_may_be_a_repetition_is_one() {
+    let (found, _) = faults(|_, record| record.lines[2].line.maybe_repeated = true);
+    assert_eq!(found, []);
+    let (found, _) = faults(|case, record| {
+        case.right[0].dwell =
+            Some(Dwell { outcome: "success".to_owned(), cause: None, at_most_s: None });
+        let stay = record.victims.get_mut("victim").unwrap();
+        stay.released = Some(at(4.0));
+        stay.removed = Some((at(5.0), "success".to_owned()));
+        record.lines.extend([dwell(5, 5.0, "success"), dwell(5, 5.1, "success")]);
+        record.lines[5].line.maybe_repeated = true;
+    });
+    assert_eq!(found, []);
+}
+
 #[test]
 fn an_alert_after_the_room_has_ended_helps_nobody() {
     let (faults, _) = faults(|_, record| {

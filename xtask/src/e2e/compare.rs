@@ -26,8 +26,6 @@ pub(super) struct Times {
     first_token_s: f64,
     /// Tokens for each second that a request took, the median.
     tokens_per_s: f64,
-    /// CPU time of an iteration of the idle prefill in microseconds; 0 where it was not measured.
-    iteration_us: f64,
 }
 
 impl Compared {
@@ -67,7 +65,6 @@ impl Times {
         Self {
             first_token_s: median(&of_side("prefill").map(|it| it.took_s).collect::<Vec<_>>()),
             tokens_per_s: median(&rate.collect::<Vec<_>>()),
-            iteration_us: run.iteration_us.unwrap_or_default(),
         }
     }
 }
@@ -89,13 +86,7 @@ impl fmt::Display for Compared {
             "; first token {:.2} s, {first:+.1} % (noise {noise:.1} %), {:.1} tok/s, {rate:+.1} % \
              (noise {rate_noise:.1} %)",
             with.first_token_s, with.tokens_per_s
-        )?;
-        if with.iteration_us == 0.0 {
-            return Ok(());
-        }
-        let (idle, noise) = change(|times| times.iteration_us);
-        let micros = with.iteration_us;
-        write!(out, "; an idle iteration {micros:.0} µs of CPU, {idle:+.1} % (noise {noise:.1} %)")
+        )
     }
 }
 

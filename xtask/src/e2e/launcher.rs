@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::idle::Slices;
 use crate::cases::{Said, Scratch, hear};
 use crate::clock::Moment;
 use crate::setup::{sglang_model, sglang_python};
@@ -59,9 +60,12 @@ pub(super) struct Event {
     pub(super) pages: u64,
     pub(super) slots: u64,
     pub(super) inflight: u64,
-    pub(super) polls: u64,
-    /// The CPU time of the thread that polls, in nanoseconds.
-    pub(super) cpu_ns: u64,
+    /// Of what an iteration costs: the half of the polls without the hook's part.
+    pub(super) bare: Slices,
+    /// The other half.
+    pub(super) again: Slices,
+    /// The polls with the hook's part.
+    pub(super) hooked: Slices,
 }
 
 /// The launcher. It lives for all cases of a run: SGLang is imported once.

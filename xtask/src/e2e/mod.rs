@@ -5,6 +5,7 @@
 
 mod compare;
 mod file;
+mod idle;
 mod judge;
 mod launcher;
 mod record;

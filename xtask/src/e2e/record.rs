@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::compare::Compared;
+use super::idle::Idle;
 use super::launcher::Event;
 use crate::cases::Seen;
 use crate::clock::Moment;
@@ -31,8 +32,8 @@ pub(super) struct Record {
     pub(super) free: [Free; 3],
     /// Of the requests after the steps: how many were answered with 200 by both, and how many.
     pub(super) more: (usize, usize),
-    /// CPU time of an iteration of the idle prefill in microseconds, where that was measured.
-    pub(super) iteration_us: Option<f64>,
+    /// What an iteration of the idle prefill costs, where that was measured.
+    pub(super) idle: Option<Idle>,
     /// How it compares with the same steps without hook and agent, where that was asked for.
     pub(super) compared: Option<Compared>,
     /// What went wrong in the launcher or the engine, so that nothing can be said about the agent.
@@ -53,6 +54,11 @@ pub(crate) struct Free {
 }
 
 impl Free {
+    /// Rooms in the inflight queue.
+    pub(super) const fn inflight(&self) -> u64 {
+        self.inflight
+    }
+
     /// As the launcher tells it.
     pub(super) const fn of(event: &Event) -> Self {
         Self { pages: event.pages, slots: event.slots, inflight: event.inflight }

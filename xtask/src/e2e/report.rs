@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::compare::Compared;
 use super::file::Case;
+use super::idle::Idle;
 use super::judge::{Fault, Judgement, Row};
 use super::record::{Free, Record};
 use crate::say;
@@ -26,6 +27,8 @@ pub(crate) struct Report {
     more: (usize, usize),
     /// The same steps without hook and agent, where they were taken.
     compared: Option<Compared>,
+    /// What an iteration of the idle prefill costs, where that was measured.
+    idle: Option<Idle>,
     /// Seconds that the run took, its servers' start included.
     took_s: f64,
     rooms: Vec<Row>,
@@ -45,6 +48,7 @@ impl Report {
             free: record.free,
             more: record.more,
             compared: record.compared.clone(),
+            idle: record.idle,
             took_s: took.as_secs_f64(),
             rooms: judgement.rows,
             faults: judgement.faults,
@@ -77,6 +81,7 @@ impl Report {
         let word = self.word();
         let mut lines = vec![format!("    {} … {word}{why}, {:.1} s", self.case, self.took_s)];
         lines.extend(self.compared.iter().map(|compared| format!("      {compared}")));
+        lines.extend(self.idle.iter().map(|idle| format!("      {idle}")));
         lines.extend(self.faults.iter().map(|fault| format!("      {fault}")));
         lines.join("\n")
     }

@@ -64,7 +64,7 @@ pub(super) enum Step {
         #[serde(default = "few")]
         new: u32,
     },
-    /// Healthy requests; waits for all answers.
+    /// Healthy requests.
     Load(Load),
     /// The moment the prefill's room comes to be in that state, the server is hit; so are, as far
     /// as the judge goes, all rooms that are named and sent.
@@ -111,6 +111,10 @@ pub(super) enum Step {
     Cut,
     /// They flow again.
     Heal,
+    /// Wait until so many rooms are in the prefill's inflight queue.
+    Queued { rooms: u64, within_s: f64 },
+    /// Wait until all requests are answered.
+    Drained { within_s: f64 },
     /// Let time pass in which nobody asks for anything, and measure the prefill's iterations.
     Idle { seconds: f64 },
     /// Let time pass.
@@ -141,6 +145,10 @@ pub(super) const fn few() -> u32 {
     8
 }
 
+const fn yes() -> bool {
+    true
+}
+
 /// Healthy requests, so many at a time, to the decodes in turn.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -150,6 +158,23 @@ pub(super) struct Load {
     /// Lengths of the prompts in tokens, taken in turn.
     pub(super) prompts: Vec<u32>,
     pub(super) to: Vec<Who>,
+    /// Whether to wait for all answers.
+    #[serde(default = "yes")]
+    pub(super) answered: bool,
     /// What the prompts are made of: loads with the same seed have the same ones.
     pub(super) seed: Option<u64>,
+}
+
+impl Load {
+    /// Requests to one decode that are waited for.
+    pub(super) fn to(who: Who, rooms: u32, at_once: usize, prompts: &[u32]) -> Self {
+        Self {
+            rooms,
+            at_once,
+            prompts: prompts.to_vec(),
+            to: vec![who],
+            answered: true,
+            seed: None,
+        }
+    }
 }

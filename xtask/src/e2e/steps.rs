@@ -50,8 +50,11 @@ pub(super) fn run(
 
 fn all(case: &Case, world: &mut World<'_>) -> Result<()> {
     for who in &case.pair.decodes {
-        let first = Load { rooms: 1, at_once: 1, prompts: vec![64], to: vec![*who], seed: None };
-        ensure!(load(&first, world)? == 1, "the first request to {} was not served", who.name());
+        ensure!(
+            load(&Load::to(*who, 1, 1, &[64]), world)? == 1,
+            "the first request to {} was not served",
+            who.name()
+        );
     }
     world.await_agent()?;
     world.keep_free(0)?;
@@ -67,8 +70,7 @@ fn all(case: &Case, world: &mut World<'_>) -> Result<()> {
 fn after(case: &Case, world: &mut World<'_>) -> Result<()> {
     let Some(last) = case.pair.decodes.last() else { bail!("pair.decodes: none") };
     let (rooms, at_once) = MORE;
-    let more = Load { rooms, at_once, prompts: vec![64, 300], to: vec![*last], seed: None };
-    let served = load(&more, world)?;
+    let served = load(&Load::to(*last, rooms, at_once, &[64, 300]), world)?;
     world.record().more = (served, rooms as usize);
     world.wait(SETTLE, |_| false)?;
     world.keep_free(2)
@@ -119,6 +121,8 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
             world.net()?.heal()
         }
         Step::Hit { .. }
+        | Step::Queued { .. }
+        | Step::Drained { .. }
         | Step::Sleep { .. }
         | Step::Verdict { .. }
         | Step::Clear { .. }
@@ -132,6 +136,13 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
 fn wait(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
     match step {
         Step::Sleep { seconds } => drop(world.wait(Duration::from_secs_f64(*seconds), |_| false)?),
+        Step::Queued { rooms, within_s } => {
+            world.queued(*rooms, Duration::from_secs_f64(*within_s))?;
+        }
+        Step::Drained { within_s } => {
+            let open = |world: &World<'_>| world.seen().rooms.values().any(|it| !it.is_answered());
+            world.wait(Duration::from_secs_f64(*within_s), |world| !open(world))?;
+        }
         Step::Verdict { room, rank } => verdict(case, room, *rank, world)?,
         Step::Clear { room, within_s, rank } => {
             let number = world.number(room);
@@ -213,6 +224,9 @@ fn load(load: &Load, world: &mut World<'_>) -> Result<usize> {
         let seed = load.seed.map(|seed| seed + sent.len() as u64);
         let asked = Asked { to: *to, prompt: *prompt, only: None, seed, new: step::few() };
         sent.push(world.request(None, &asked)?);
+    }
+    if !load.answered {
+        return Ok(0);
     }
     let open = |world: &World<'_>| count(&sent, world, |room| !room.is_answered());
     world.wait(end.since(Moment::now()), |world| open(world) == 0)?;

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::View;
 use super::file::Case;
+use super::idle::Idle;
 use super::launcher::{Event, Launcher, Message};
 use super::record::{Answer, Free, Record, Room};
 use super::step::Who;
@@ -22,6 +23,8 @@ const READY: Duration = Duration::from_mins(4);
 const ANSWER: Duration = Duration::from_secs(30);
 /// Longest time for the agent to cover the prefill.
 const COVERED: Duration = Duration::from_mins(1);
+/// The file that asks the prefill what an iteration costs.
+const IDLE: &str = "idle";
 /// Numbers of the rooms that a case names, in turn from here; others count from 1.
 const FIRST_NAMED: u64 = 1 << 40;
 
@@ -49,21 +52,14 @@ pub(super) struct World<'a> {
     /// Schedulers of the servers that run, by rank.
     pids: BTreeMap<&'static str, Vec<u32>>,
     free: Free,
-    /// When the prefill's polls were counted last, and what was counted.
-    polls: (Moment, Polls),
+    /// What an iteration of the prefill costs, as far as it was measured.
+    idle: Option<Idle>,
     /// Events that somebody may wait for.
     events: Vec<Event>,
     record: Record,
     numbered: u64,
     /// Last, so that no server is left in a namespace when it goes away.
     net: Option<Net>,
-}
-
-/// Polls of the prefill's queue so far, and the CPU time of the thread that makes them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Polls {
-    count: u64,
-    cpu_ns: u64,
 }
 
 impl<'a> World<'a> {
@@ -85,7 +81,7 @@ impl<'a> World<'a> {
             covered: BTreeSet::new(),
             pids: BTreeMap::new(),
             free: Free::default(),
-            polls: (Moment(0), Polls::default()),
+            idle: None,
             events: Vec::new(),
             record: Record { bare: view.bare, ..Record::default() },
             numbered: 0,
@@ -119,7 +115,8 @@ impl<'a> World<'a> {
         }
         self.launcher.tell(&json!({
             "do": "start", "server": who.name(), "role": who.role(), "backend": pair.backend,
-            "log": self.scratch.path(&format!("{}.log", who.name())), "env": env,
+            "log": self.scratch.path(&format!("{}.log", who.name())),
+            "idle": self.scratch.path(IDLE), "env": env,
             "flags": pair.flags.get(who.role()).cloned().unwrap_or_default(),
             "space": place.space, "host": place.address, "spoil": spoil,
         }))
@@ -240,11 +237,8 @@ impl<'a> World<'a> {
                     room.state.clone_from(&event.state);
                 }
             }
-            "polls" if of_prefill => {
-                let polls = Polls { count: event.polls, cpu_ns: event.cpu_ns };
-                self.polls = (Moment(event.at), polls);
-            }
-            "free" | "room" | "engine" | "polls" => {}
+            "slices" if of_prefill => self.idle = Idle::of(&event, self.free.inflight()),
+            "free" | "room" | "engine" | "slices" => {}
             "answered" => self.answered(event),
             "refused" => bail!("{}", event.why),
             "launcher_ended" => bail!("the launcher has ended"),
@@ -323,26 +317,24 @@ impl<'a> World<'a> {
         self.launcher.tell(command)
     }
 
-    /// Let time pass and take the mean CPU time of the prefill's iterations in it.
+    /// Measure what an iteration of the prefill costs, for so long.
     pub(super) fn idle(&mut self, seconds: f64) -> Result<()> {
-        let (_, before) = self.next_polls(0.0)?;
-        let (_, after) = self.next_polls(seconds)?;
-        let polls = after.count.saturating_sub(before.count);
-        ensure!(polls > 0, "the prefill did not poll its queue in {seconds:.1} s");
-        let cpu_ns = after.cpu_ns.saturating_sub(before.cpu_ns);
-        #[expect(clippy::cast_precision_loss, reason = "some thousands of polls, some seconds")]
-        let mean = cpu_ns as f64 / 1e3 / polls as f64;
-        self.record.iteration_us = Some(mean);
+        let asked = self.scratch.path(IDLE);
+        std::fs::write(&asked, "").with_context(|| format!("writing {}", asked.display()))?;
+        let measured = self.wait(Duration::from_secs_f64(seconds), |_| false);
+        std::fs::remove_file(&asked).with_context(|| format!("removing {}", asked.display()))?;
+        measured?;
+        self.wait(ANSWER, |world| world.idle.is_some())?;
+        self.record.idle = self.idle.take();
+        ensure!(self.record.idle.is_some(), "the prefill did not poll its queue in {seconds:.1} s");
         Ok(())
     }
 
-    /// The first count of the polls that is made after so much time.
-    fn next_polls(&mut self, after_s: f64) -> Result<(Moment, Polls)> {
-        let after = Duration::from_secs_f64(after_s);
-        let from = Moment::now().plus(after);
-        let counted = self.wait(after + ANSWER, |world| world.polls.0 >= from)?;
-        ensure!(counted, "the prefill's polls are not counted");
-        Ok(self.polls)
+    /// Wait until so many rooms are in the prefill's inflight queue.
+    pub(super) fn queued(&mut self, rooms: u64, limit: Duration) -> Result<()> {
+        let queued = self.wait(limit, |world| world.free.inflight() >= rooms)?;
+        ensure!(queued, "{} of {rooms} rooms are in the inflight queue", self.free.inflight());
+        Ok(())
     }
 
     /// Keep what is free in the prefill as the one before, after or at the end.

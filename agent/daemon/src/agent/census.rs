@@ -8,6 +8,7 @@ use inflightd_core::{Event, Fact, Nanos, Sight, Source};
 
 use super::Agent;
 use crate::discover::Read;
+use crate::error::chain;
 use crate::names::{About, WorkerName};
 use crate::proc::{self, TableMap};
 use crate::table::{Mapped, OpenError};
@@ -283,18 +284,6 @@ impl Agent {
             self.ended.push(watched);
         }
     }
-}
-
-/// An error with its sources, as one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Workers that are watched, by number.

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use inflightd_core::fact::{Load, Worker};
 use inflightd_core::{Fact, Nanos};
 
-use super::{Agent, chain};
+use super::Agent;
+use crate::error::chain;
 use crate::meters::{SnapshotError, Stated, read_snapshot};
 use crate::proc::{self, LoadMap};
 

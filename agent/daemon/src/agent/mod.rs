@@ -25,7 +25,6 @@ use inflightd_core::fact::Worker;
 use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Reason, Sight, Source};
 
 use census::Workers;
-pub use census::chain;
 use fresh::Fresh;
 use loads::Loads;
 use neighbours::Neighbours;

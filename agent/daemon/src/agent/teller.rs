@@ -7,10 +7,10 @@ use inflightd_capture::Input;
 use inflightd_core::fact::{Seq, Worker};
 use inflightd_core::{Nanos, Output};
 
-use super::chain;
 use super::limit::{Fate, Limit, weight, whose};
 use crate::clock::Clock;
 use crate::config::{self, Config};
+use crate::error::chain;
 use crate::identity::Identity;
 use crate::journal::{Gone, Journal, Past, Telling};
 use crate::names::Names;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::agent::chain;
+use crate::error::chain;
 use crate::http::client::{self, ClientError};
 
 /// What the agent answers; `None` where none runs.

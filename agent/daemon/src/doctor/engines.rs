@@ -217,7 +217,7 @@ pub(super) fn rows(survey: &Survey) -> Vec<LibraryRow> {
             build: report.build.clone(),
             points: points.collect(),
             gaps: gaps.collect(),
-            problem: report.problem.as_deref().map(|problem| crate::agent::chain(problem)),
+            problem: report.problem.as_deref().map(|problem| crate::error::chain(problem)),
         }
     };
     survey.libraries.iter().map(of).collect()

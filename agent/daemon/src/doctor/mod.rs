@@ -6,6 +6,7 @@ mod ask;
 mod engines;
 mod fixes;
 mod node;
+mod rdma;
 mod text;
 
 use std::collections::BTreeMap;

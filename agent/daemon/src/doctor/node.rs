@@ -6,7 +6,8 @@ use std::path::Path;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netlink, socket_with};
 use serde::{Deserialize, Serialize};
 
-use crate::probe::{bpf_features, obstacle};
+use super::rdma;
+use crate::probe::{LoadError, Obstacle, bpf_features, obstacle, trial};
 
 /// How an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -36,7 +37,12 @@ pub struct Check {
 }
 
 impl Check {
-    fn new(name: &'static str, state: State, found: impl Into<String>, fix: &str) -> Self {
+    pub(super) fn new(
+        name: &'static str,
+        state: State,
+        found: impl Into<String>,
+        fix: &str,
+    ) -> Self {
         let fix = if state == State::Ok { String::new() } else { fix.to_owned() };
         Self { name, state, found: found.into(), fix }
     }
@@ -79,6 +85,7 @@ pub(super) fn checks() -> Vec<Check> {
         State::KernelLacks,
         "boot a kernel with CONFIG_UPROBE_EVENTS=y, and mount /sys",
     ));
+    checks.push(tried(trial()));
     checks.push(exists(
         "kprobes by perf",
         "/sys/bus/event_source/devices/kprobe/type",
@@ -95,6 +102,7 @@ pub(super) fn checks() -> Vec<Check> {
     checks.push(lockdown(&text("/sys/kernel/security/lockdown")));
     checks.extend(capabilities(&text("/proc/self/status")));
     checks.extend(sysctls());
+    checks.extend(rdma::devices(Path::new(rdma::CLASS)));
     checks.extend(notes(&release));
     checks
 }
@@ -119,6 +127,30 @@ fn feature((name, answer): (&'static str, Result<bool, String>)) -> Check {
             error,
             "run as root with CAP_SYS_ADMIN, and without a seccomp filter that forbids bpf",
         ),
+    }
+}
+
+/// What came of a probe on a file that nobody maps.
+fn tried(trial: Result<usize, LoadError>) -> Check {
+    let name = "programs and a probe";
+    match trial {
+        Ok(programs) => {
+            let found = format!("{programs} loaded, one put on a file that nobody maps");
+            Check::new(name, State::Ok, found, "")
+        }
+        Err(error) => {
+            let state = match &error {
+                LoadError::Obstacle(Obstacle::Capabilities(_)) | LoadError::Denied { .. } => {
+                    State::NoRight
+                }
+                LoadError::Obstacle(_) | LoadError::NoBpf | LoadError::Verifier { .. } => {
+                    State::KernelLacks
+                }
+                // No memory at this moment, or what nobody has thought of.
+                _ => State::Note,
+            };
+            Check::new(name, state, crate::error::chain(&error), "")
+        }
     }
 }
 
@@ -247,6 +279,10 @@ mod tests {
         assert_eq!(lockdown("[none] integrity confidentiality").state, State::Ok);
         assert_eq!(feature(("x", Err("no".to_owned()))).state, State::NoRight);
         assert_eq!(feature(("x", Ok(false))).state, State::KernelLacks);
+        let (what, tail) = ("x".to_owned(), "no".to_owned());
+        assert_eq!(tried(Err(LoadError::Denied { what })).state, State::NoRight);
+        let program = "y".to_owned();
+        assert_eq!(tried(Err(LoadError::Verifier { program, tail })).state, State::KernelLacks);
         let gone = exists("x", "/nonexistent", State::KernelLacks, "mend it");
         assert_eq!((gone.state, gone.fix.as_str()), (State::KernelLacks, "mend it"));
     }

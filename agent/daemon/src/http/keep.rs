@@ -102,7 +102,7 @@ async fn until_gone(socket: &Socket) {
 }
 
 fn say(error: &HttpError) {
-    let problem = crate::agent::chain(error);
+    let problem = crate::error::chain(error);
     tracing::error!(
         "`inflightd rooms` and `doctor` cannot ask this agent yet, it tries again: {problem}"
     );

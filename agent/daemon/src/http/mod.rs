@@ -72,7 +72,7 @@ pub fn start(
 }
 
 fn without_address(address: SocketAddr, error: &HttpError) -> HttpView {
-    let problem = crate::agent::chain(error);
+    let problem = crate::error::chain(error);
     tracing::warn!(%address, problem, "no metrics and health over TCP");
     HttpView { listen: None, problem: Some(problem) }
 }

@@ -8,7 +8,7 @@ use inflightd_core::Nanos;
 
 use super::lock::is_at;
 use super::{Journal, JournalError, failed, lock_in};
-use crate::agent::chain;
+use crate::error::chain;
 
 /// So long after a failure the journal is tried again.
 pub(super) const MEND_EVERY: Nanos = Nanos::from_secs(1);

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    error::Error,
     path::Path,
 };
 
@@ -28,6 +27,7 @@ use super::{
     ring::{DrainStats, Ring},
     rules::Rules,
 };
+use crate::error::chain;
 use crate::proc::{Mapping, Maps};
 
 /// Bytes of symbol tables that are read in one visit to a process; the rest waits for the next.
@@ -334,16 +334,4 @@ fn full(error: &MapError) -> bool {
         _ => None,
     };
     code == Some(libc::E2BIG)
-}
-
-/// An error with all its sources, on one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        source = error.source();
-    }
-    text
 }

@@ -145,7 +145,7 @@ pub(crate) fn returns(release: &str, risk: bool) -> Returns {
     }
 }
 
-fn open(ring_bytes: u32, debug: bool) -> Result<Ebpf, LoadError> {
+pub(super) fn open(ring_bytes: u32, debug: bool) -> Result<Ebpf, LoadError> {
     let level = logs::level(debug);
     EbpfLoader::new()
         .map_max_entries("RING", ring_bytes)
@@ -182,7 +182,7 @@ fn fill_layouts(ebpf: &mut Ebpf, builds: &Builds) -> Result<(), LoadError> {
     Ok(())
 }
 
-fn load_uprobes(ebpf: &mut Ebpf) -> Result<(), LoadError> {
+pub(super) fn load_uprobes(ebpf: &mut Ebpf) -> Result<(), LoadError> {
     for (name, program) in ebpf.programs_mut() {
         if let Program::UProbe(program) = program {
             program.load().map_err(|error| refused(name, error))?;
@@ -234,7 +234,7 @@ fn is_invalid(error: &(dyn Error + 'static)) -> bool {
     errno(error) == Some(libc::EINVAL)
 }
 
-fn explain(what: &str, error: impl Error + Send + Sync + 'static) -> LoadError {
+pub(super) fn explain(what: &str, error: impl Error + Send + Sync + 'static) -> LoadError {
     let what = what.to_owned();
     match errno(&error) {
         Some(libc::ENOSYS) => LoadError::NoBpf,

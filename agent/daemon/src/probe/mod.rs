@@ -9,7 +9,7 @@
 //! * `plan`: catalogue × library → points and gaps, a pure function;
 //! * `look`: each file once, as far as a visit reaches;
 //! * `survey`: what would be probed, for who only asks;
-//! * `attach`, `load`, `ring`, `logs`: the kernel side of it. They alone know aya.
+//! * `attach`, `load`, `ring`, `logs`, `trial`: the kernel side of it. They alone know aya.
 //!
 //! # What the records mean
 //!
@@ -55,6 +55,7 @@ mod report;
 mod ring;
 mod rules;
 mod survey;
+mod trial;
 
 pub use attach::{Holdings, Probes};
 pub use builds::{Builds, BuildsError};
@@ -69,3 +70,4 @@ pub use ring::DrainStats;
 pub use survey::{
     EMULATED_NS, SINGLE_STEP_NS, Survey, SurveyLibrary, SurveyPoint, bpf_features, obstacle, survey,
 };
+pub use trial::trial;

@@ -8,15 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use inflightd::clock::Clock;
+use inflightd_core::Nanos;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+const MINUTE: Nanos = Nanos::from_secs(60);
+
 /// Polls `what` every 20 ms, for a minute at most, however long one look takes.
 pub(crate) fn within_a_minute<T>(mut what: impl FnMut() -> Option<T>) -> Option<T> {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_mins(1) {
+    let begun = Clock::now();
+    while Clock::now().since(begun) < MINUTE {
         if let Some(found) = what() {
             return Some(found);
         }

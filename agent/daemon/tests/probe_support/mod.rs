@@ -10,8 +10,12 @@ use std::{
     time::Duration,
 };
 
+use inflightd::clock::Clock;
 use inflightd::probe::{Options, Probes};
 use inflightd_abi::record::Record;
+use inflightd_core::Nanos;
+
+const MINUTE: Nanos = Nanos::from_secs(60);
 
 /// Loads the probes. Without root that is a failure that says so: a skipped test proves nothing.
 pub(crate) fn load(options: Options) -> Probes {
@@ -33,8 +37,8 @@ pub(crate) fn drain_until(
     mut enough: impl FnMut(&[Record]) -> bool,
 ) -> Vec<Record> {
     let mut records = Vec::new();
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_mins(1) {
+    let begun = Clock::now();
+    while Clock::now().since(begun) < MINUTE {
         let stats = probes.drain(&mut |record| records.push(record));
         assert_eq!(stats.malformed, 0);
         if enough(&records) {

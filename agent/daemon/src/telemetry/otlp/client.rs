@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 
-use crate::agent::chain;
+use crate::error::chain;
 
 /// Longest answer that is read.
 const ANSWER_MAX: usize = 1 << 20;

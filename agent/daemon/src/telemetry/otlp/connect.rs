@@ -14,6 +14,7 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::client::{Client, Why};
 use crate::config::{Otlp, PEM_MAX, Protocol, read_headers, read_small};
+use crate::error::chain;
 
 /// Where distributions keep the roots that the system trusts.
 const SYSTEM_ROOTS: [&str; 4] = [
@@ -255,8 +256,4 @@ fn refused(error: &ExporterBuildError) -> OtlpError {
     let text = error.to_string();
     let field = if text.contains("tls") { "ca_file` or `otlp.cert_file" } else { "endpoint" };
     OtlpError::new(field, text)
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    crate::agent::chain(error)
 }

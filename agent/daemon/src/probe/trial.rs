@@ -1,0 +1,51 @@
+//! Whether this machine would take the probes, tried on a file that nobody maps.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+
+use aya::programs::{
+    Program,
+    uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope},
+};
+use rustix::fs::{MemfdFlags, memfd_create};
+
+use super::load::{self, LoadError, explain, uprobe};
+use super::preflight::Machine;
+
+/// Bytes of the file: an instruction anywhere in its first page.
+const PAGE: usize = 4096;
+/// The smallest ring that the kernel takes: nothing is ever put into it.
+const RING_BYTES: u32 = 4096;
+
+/// Loads every program for user space, so that this kernel's verifier has seen each, and puts one on
+/// a file in memory that no process maps: nobody can hit it. All of it is gone at the return, which
+/// takes some 0.1 s. Gives how many programs were loaded.
+///
+/// The first that fails is the error, with its remedy.
+pub fn trial() -> Result<usize, LoadError> {
+    Machine::read().check()?;
+    let mut ebpf = load::open(RING_BYTES, false)?;
+    load::load_uprobes(&mut ebpf)?;
+    let programs = ebpf.programs().filter(|(_, program)| matches!(program, Program::UProbe(_)));
+    let names: Vec<String> = programs.map(|(name, _)| name.to_owned()).collect();
+    let what = "putting a probe on a file that nobody maps";
+    let (_file, path) = unmapped().map_err(|error| explain(what, error))?;
+    let name = names.first().map_or("", String::as_str);
+    let program = uprobe(&mut ebpf, name).map_err(|error| explain(what, error))?;
+    let at =
+        UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(0), cookie: Some(1) };
+    let link = program.attach(at, path, UProbeScope::AllProcesses);
+    let link = link.map_err(|error| explain(what, error))?;
+    program.detach(link).map_err(|error| explain("taking the probe off", error))?;
+    Ok(names.len())
+}
+
+/// A file in memory full of `nop`, open only here, and its path.
+fn unmapped() -> io::Result<(File, PathBuf)> {
+    let mut file = File::from(memfd_create("inflightd-trial", MemfdFlags::CLOEXEC)?);
+    file.write_all(&[0x90; PAGE])?;
+    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    Ok((file, path))
+}
