@@ -199,13 +199,14 @@ impl Account {
     }
 
     pub(crate) fn posts(&self) -> u64 {
-        self.counts.posts.max(self.transfers_seen)
+        // What has ended has begun, whether the engine said so or not.
+        self.counts.posts.max(self.counts.dones).max(self.transfers_seen)
     }
 
     pub(crate) fn bytes(&self) -> Bytes {
         Bytes {
             expected: self.expected,
-            posted: self.counts.posted_bytes.max(self.seen.posted),
+            posted: self.counts.posted_bytes.max(self.counts.done_bytes).max(self.seen.posted),
             completed: self.counts.done_bytes.max(self.seen.completed),
         }
     }
@@ -304,6 +305,11 @@ impl Account {
     /// Transfer calls that have begun and not ended, as far as can be told.
     pub(crate) const fn calls_open(&self) -> u64 {
         self.counts.posts.saturating_sub(self.counts.dones)
+    }
+
+    /// Whether the engine has marked calls, and the end of each.
+    pub(crate) const fn calls_ended(&self) -> bool {
+        self.counts.dones > 0 && self.calls_open() == 0
     }
 
     /// Whether a transfer may be open that was not seen posted. Of those that were, the library

@@ -115,6 +115,8 @@ pub struct Case<'a> {
     pub posts: u64,
     /// Transfers posted and not complete.
     pub open_transfers: u64,
+    /// Whether the engine has marked the end of each call.
+    pub calls_ended: bool,
     /// When the first transfer was posted.
     pub first_post: Option<Nanos>,
     /// When a transfer last completed.

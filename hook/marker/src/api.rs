@@ -78,6 +78,9 @@ pub extern "C" fn inflight_close(worker: *const Worker) {
     open.table.remove_all(sys::now(), outcome, |seq| {
         mark::inflight_mark_remove(open.index, seq.0, outcome as u64);
     });
+    if open.table.counters().overflows > 0 {
+        mark::inflight_mark_remove(open.index, Seq::ALL_UNTABLED.0, outcome as u64);
+    }
     worker::close(open);
 }
 

@@ -22,6 +22,7 @@ impl Book {
             bytes: account.bytes(),
             posts: account.posts(),
             open_transfers: self.open_count(account, open),
+            calls_ended: account.calls_ended(),
             first_post: account.first_post,
             last_completion: account.last_completion,
             hooked: !self.unhooked,

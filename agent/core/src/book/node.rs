@@ -86,6 +86,7 @@ impl Book {
             bytes: Bytes::default(),
             posts: count,
             open_transfers: count,
+            calls_ended: false,
             first_post: Some(busy_since),
             last_completion: None,
             last_progress: took.map_or(unchanged_since, |at| at.max(unchanged_since)),

@@ -53,7 +53,7 @@ impl Case<'_> {
         self.posts > 0
             && self.open_transfers == 0
             && self.failure.is_none()
-            && self.bytes.completed > 0
+            && (self.bytes.completed > 0 || self.calls_ended)
             && self.bytes.completed >= self.bytes.posted.max(self.bytes.expected)
     }
 

@@ -76,7 +76,8 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
             return search.end(cause, confidence, evidence);
         }
     }
-    search.end(Cause::Unknown, 60, Vec::new())
+    // What failed does not say why it stays, and is all that there is.
+    search.end(Cause::Unknown, 60, failures(case).collect())
 }
 
 /// Posted to a process that had ended before: its successor knows nothing of the worker's old

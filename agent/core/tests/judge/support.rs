@@ -49,6 +49,7 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         bytes: Bytes { expected: 1000, posted: 0, completed: 0 },
         posts: 0,
         open_transfers: 0,
+        calls_ended: false,
         first_post: None,
         last_completion: None,
         last_progress: ago(40),

@@ -200,6 +200,7 @@ impl Agent {
         for (number, pid) in pids {
             let lost = drained.lost_by(pid);
             if lost > 0 {
+                self.with(number, |watched, out| watched.tracker.lose_untabled(now, out));
                 for source in [Source::Marks, Source::Transfers, Source::Completions] {
                     self.tell(number, now, Fact::Lose(source, lost));
                 }

@@ -38,7 +38,7 @@ impl Agent {
     pub(super) fn resume(&mut self, number: Worker, past: &Past, now: Nanos) {
         self.with(number, |watched, out| {
             for (seq, open) in &past.open {
-                watched.tracker.restore(*seq, *open, RoomName::default(), out);
+                watched.tracker.restore((*seq, *open), RoomName::default(), now, out);
             }
         });
         for (seq, (finding, cause)) in &past.standing {

@@ -22,8 +22,8 @@ use crate::names::About;
 use crate::proc::{self, Stat, TableMap, lives};
 use crate::table::{Mapped, OpenError};
 
-/// So long after a table was found full its word is doubted.
-const FULL_DOUBT: Nanos = Nanos::from_secs(600);
+/// So long after a room last found a table full the table's word is doubted.
+const FULL_DOUBT: Nanos = Nanos::from_secs(60);
 
 /// A process counts as stopped after so long: who takes its stacks stops it for less.
 const STOPPED: Nanos = Nanos::from_secs(2);
@@ -126,12 +126,16 @@ impl Watched {
     }
 
     /// How well the table sees, given its counters now.
+    ///
+    /// It is full for as long as rooms are open that found no entry, and for [`FULL_DOUBT`] more:
+    /// what was there before the agent came, or whose marks it missed, it cannot know.
     pub fn table_sight(&mut self, counters: &Counters, now: Nanos) -> Sight {
         let count = counters.overflows.saturating_add(counters.threads_overflow);
         if count > self.full.count {
             self.full = Full { count, at: Some(now) };
         }
         match self.full.at {
+            _ if self.tracker.has_untabled() => Sight::Degraded(Reason::TableFull),
             Some(at) if now.since(at) < FULL_DOUBT => Sight::Degraded(Reason::TableFull),
             _ => Sight::Visible,
         }

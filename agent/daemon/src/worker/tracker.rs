@@ -11,12 +11,15 @@ use inflightd_core::fact::{Append, Counts, Outcome, Peer, Room, Seq, Tid, Worker
 use inflightd_core::{Event, Fact, Nanos};
 
 mod scan;
+mod threads;
+mod untabled;
 
 use super::Removals;
 use super::convert::{counts, is_mooncake, outcome};
 use super::work::Work;
 use crate::journal::OpenRoom;
 use crate::names::{Names, PeerName, RoomName};
+use untabled::Untabled;
 
 /// Most rooms of one worker that are held open; the victim is the newcomer, counted.
 const OPEN_MAX: usize = 2 * table::ENTRIES_MAX;
@@ -63,6 +66,7 @@ pub struct Tracker {
     worker: Worker,
     found_at: Nanos,
     open: BTreeMap<Seq, Open>,
+    untabled: Untabled,
     finished: BTreeSet<Seq>,
     removals: Removals,
     /// Removal numbers of rooms whose last line is still to be written.
@@ -94,6 +98,7 @@ impl Tracker {
             worker,
             found_at,
             open: BTreeMap::new(),
+            untabled: Untabled::default(),
             finished: BTreeSet::new(),
             removals: told,
             numbers: BTreeMap::new(),
@@ -119,11 +124,6 @@ impl Tracker {
     /// What did not go as it should.
     pub const fn tally(&self) -> Tally {
         self.tally
-    }
-
-    /// Whether a thread is known to work, or to have worked, for this worker.
-    pub fn knows_thread(&self, tid: Tid) -> bool {
-        self.serving.contains_key(&tid)
     }
 
     /// The removal number of a room whose last line is being written; 0 when it has none.
@@ -169,6 +169,8 @@ impl Tracker {
             .flat_map(|view| view.peers.iter().filter_map(PeerName::of))
             .filter_map(|name| out.names.peer(name))
             .collect();
+        self.supersede(new.room, new.seq, new.at, out);
+        self.untabled.add(new.seq, new.room);
         out.names.add_room(self.worker, new.seq, new.name);
         let open = Open { appended_at: new.at, counts: Counts::default(), peers: peers.clone() };
         self.open.insert(new.seq, open);
@@ -234,6 +236,7 @@ impl Tracker {
         let Some(open) = self.open.remove(&seq) else {
             return;
         };
+        self.untabled.remove(seq);
         let at = at.max(open.appended_at);
         if self.finished.len() >= FINISHED_MAX {
             self.finished.pop_first();
@@ -270,8 +273,15 @@ impl Tracker {
     }
 
     /// A room that an earlier life of the agent has told as appended. Known only where the table
-    /// does not show it any more: the next scan finds how it ended, or that nobody can know.
-    pub fn restore(&mut self, seq: Seq, open: OpenRoom, name: RoomName, out: &mut Out<'_>) {
+    /// does not show it any more: the next scan finds how it ended, or that nobody can know. So it
+    /// is at once with one that never had an entry: its end may have been marked meanwhile.
+    pub fn restore(
+        &mut self,
+        (seq, open): (Seq, OpenRoom),
+        name: RoomName,
+        now: Nanos,
+        out: &mut Out<'_>,
+    ) {
         let newcomer = Newcomer {
             at: Nanos(open.at),
             seq,
@@ -281,6 +291,9 @@ impl Tracker {
             name,
         };
         self.admit(newcomer, out);
+        if tabled(seq).is_none() {
+            self.finish(seq, now, Outcome::Unknown, out);
+        }
     }
 
     /// Whether `seq` is in the queue; an append whose mark was lost is made up for.
@@ -317,30 +330,6 @@ impl Tracker {
         }
     }
 
-    /// What a thread works for.
-    pub fn work_of(&self, tid: Tid) -> Work {
-        self.serving.get(&tid).copied().unwrap_or(Work::None)
-    }
-
-    /// A thread begins or ends its work for a room.
-    pub fn serve_marked(
-        &mut self,
-        at: Nanos,
-        tid: Tid,
-        work: Work,
-        table: Option<&Table<'_>>,
-        out: &mut Out<'_>,
-    ) {
-        if self.serving.len() < table::THREADS_MAX || self.serving.contains_key(&tid) {
-            self.serving.insert(tid, work);
-        }
-        match work {
-            Work::Room(seq, _) => self.room_marked(at, seq, Fact::Serve(tid, seq), table, out),
-            Work::Early(after) => self.tell(out, at, Fact::ServeEarly(tid, after)),
-            Work::None => self.tell(out, at, Fact::ServeEnd(tid)),
-        }
-    }
-
     /// A mark of a removal.
     pub fn remove_marked(
         &mut self,
@@ -350,6 +339,9 @@ impl Tracker {
         table: Option<&Table<'_>>,
         out: &mut Out<'_>,
     ) {
+        if seq.0 == table::Seq::ALL_UNTABLED.0 {
+            return self.end_untabled(at, marked, out);
+        }
         if !self.is_open(seq, at, table, out) {
             return;
         }
@@ -365,15 +357,6 @@ impl Tracker {
                 self.finish(seq, at, marked, out);
             }
         }
-    }
-
-    /// A thread of the worker's process ended. Returns whether it had worked for this worker.
-    pub fn thread_ended(&mut self, at: Nanos, tid: Tid, out: &mut Out<'_>) -> bool {
-        let served = self.serving.remove(&tid).is_some();
-        if served {
-            self.tell(out, at, Fact::ThreadExit(tid));
-        }
-        served
     }
 }
 

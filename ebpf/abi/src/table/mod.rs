@@ -71,6 +71,10 @@ impl Seq {
     /// Slot of a room that found the table full: it has marks but no entry.
     pub const UNTABLED: usize = (1 << Self::SLOT_BITS) - 1;
 
+    /// In a mark of a removal: every room that found the table full. The worker ends, and has no
+    /// list of them. Counters begin at 1, so no room has it.
+    pub const ALL_UNTABLED: Self = Self::new(0, Self::UNTABLED);
+
     /// The sequence of the `counter`-th append, which sits in `slot`.
     pub const fn new(counter: u64, slot: usize) -> Self {
         Self((counter << Self::SLOT_BITS) | (slot & Self::UNTABLED) as u64)
