@@ -90,7 +90,7 @@ class Decode(unittest.TestCase):
                 scheduler.process_decode_queue()
                 self.assertEqual((table.seqs(), table.entry(seq, OUTCOME)), ([], 1))
                 self.assertEqual(scheduler.waiting_queue, [entry.req])
-                self.assertEqual(table.word(BEATS), beats + 3)
+                self.assertGreater(table.word(BEATS), beats)
 
     def test_what_fails_and_what_is_fake_is_told_as_that(self):
         scheduler = scheduler_of("0.5.23")

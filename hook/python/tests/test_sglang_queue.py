@@ -11,7 +11,7 @@ from unittest import mock
 
 import sglang_parts as parts
 import sglang_wheel
-from inflightd_hook.sglang import attach, vitals
+from inflightd_hook.sglang import attach, queue, vitals
 from sglang_parts import KVPoll
 from test_hook import BEATS, EXPECTED, GAUGES, OUTCOME, PEERS, PHASE, RID, STATE
 
@@ -304,6 +304,15 @@ class Contained(unittest.TestCase):
         before = dict(vars(scheduler))
         attach.attach(scheduler)
         self.assertEqual(vars(scheduler), before)
+
+
+class Beats(unittest.TestCase):
+    def test_a_busy_loop_beats_as_often_as_anybody_asks(self):
+        worker = mock.Mock()
+        beat = queue.Beat(worker)
+        for now in (5.0, 5.001, 5.0049, 5.006, 5.1):
+            beat.tell(now)
+        self.assertEqual(worker.beat.call_count, 3)
 
 
 class Cost(unittest.TestCase):

@@ -15,7 +15,7 @@ import inflightd_hook
 from inflightd_hook.sglang import engine
 from inflightd_hook.sglang.contain import Faults
 from inflightd_hook.sglang.decode import DecodeQueues
-from inflightd_hook.sglang.queue import InflightQueue
+from inflightd_hook.sglang.queue import Beat, InflightQueue
 from inflightd_hook.sglang.shards import Shards
 from inflightd_hook.sglang.vitals import Vitals, forget, meet, missing
 
@@ -200,10 +200,11 @@ def hook_queue(scheduler, worker, queue, ranks):
 
     @functools.wraps(original)
     def process(*args, **kwargs):
-        poll(False)
+        poll()
         result = original(*args, **kwargs)
-        poll(True)
-        if monotonic() >= vitals.due:
+        now = monotonic()
+        poll(now)
+        if now >= vitals.due:
             look()
         return result
 
@@ -213,6 +214,7 @@ def hook_queue(scheduler, worker, queue, ranks):
 def hook_decode(scheduler, worker, queues):
     """After each pass over the queues of a decode."""
     compare = faults.contain("the queues of decode", queues.compare, last=worker.close)
+    beat = Beat(worker)
     vitals = Vitals(scheduler, worker, faults)
     look = faults.contain("the engine's vitals", vitals.look)
     original = scheduler.process_decode_queue
@@ -221,8 +223,9 @@ def hook_decode(scheduler, worker, queues):
     def process(*args, **kwargs):
         result = original(*args, **kwargs)
         compare()
-        worker.beat()
-        if monotonic() >= vitals.due:
+        now = monotonic()
+        beat.tell(now)
+        if now >= vitals.due:
             look()
         return result
 

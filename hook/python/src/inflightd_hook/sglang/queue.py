@@ -2,6 +2,9 @@
 
 from inflightd_hook.sglang import engine
 
+BEAT_S = 0.005
+"""Least seconds from one beat to the next: an idle engine polls some thousand times a second, and
+nobody asks more closely when it last did."""
 EARLY_MOST = 4096
 """Rooms with chunks sent before they entered the queue; the victim is the oldest."""
 
@@ -19,6 +22,19 @@ def taken(marks):
             yield marks.pop(0)
         except IndexError:  # another thread was faster
             return
+
+
+class Beat:
+    """Says that a scheduler polls its queue, as often as anybody asks."""
+
+    def __init__(self, worker):
+        self._beat, self._due = worker.beat, 0.0
+
+    def tell(self, now):
+        """Polled. now: ``time.monotonic``."""
+        if now >= self._due:
+            self._due = now + BEAT_S
+            self._beat()
 
 
 class Stay:
@@ -46,6 +62,7 @@ class InflightQueue:
         self._worker = worker
         self._stays = {}
         self._seen = []
+        self._beat = Beat(worker)
         self.seqs = {}
         """Sequence by room of what is in the queue."""
         self.last = 0
@@ -66,14 +83,18 @@ class InflightQueue:
             if not stay.exempt:
                 self._worker.phase(stay.seq, "peers_ready")
 
-    def poll(self, is_over):
-        """Before a poll: tells what has entered. After it: what has left, and that it was polled."""
-        if is_over:
-            self.compare()
-            self._worker.beat()
-        elif len(self._scheduler.disagg_prefill_inflight_queue or ()) != len(self._seen):
+    def poll(self, over=None):
+        """Before a poll: tells what has entered. After it: what has left, and that it was polled.
+
+        over: when the poll was over, by ``time.monotonic``; None before it.
+        """
+        if over is None:
             # Only a poll takes out, so that lengths tell.
-            self.compare()
+            if len(self._scheduler.disagg_prefill_inflight_queue or ()) != len(self._seen):
+                self.compare()
+            return
+        self.compare()
+        self._beat.tell(over)
 
     def compare(self):
         """Tells what has entered and left since the last call."""
