@@ -16,9 +16,10 @@ pub struct Cli {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  ended as asked (SIGTERM, SIGINT, or its standard output was closed)
-  1  failed while running
-  2  wrong arguments or configuration
-  3  a right is missing (root, or CAP_SYS_ADMIN and what deploy/README.md names), or lockdown forbids it
+  1  failed while starting or running: it may pass, such as an address in use, and is worth another try
+  2  wrong arguments or configuration: another try changes nothing
+  3  a right is missing (root, or CAP_SYS_ADMIN and what deploy/README.md names; or to look at a process
+     given by --pid, or to open the agent's socket), or lockdown forbids it
   4  this kernel offers no BPF, or is too old
   5  another agent is running
   6  a process given by --pid has gone or is not a worker

@@ -43,6 +43,8 @@ pub enum RunError {
         pid: u32,
         /// What is wrong with it.
         why: String,
+        /// A right is missing to look at it.
+        denied: bool,
     },
     /// The state directory.
     #[error("opening the state directory; --state-dir names another")]
@@ -112,30 +114,48 @@ impl RunError {
 
     /// Says why a process given by `--pid` is none to look at.
     pub fn pid(pid: u32, why: &Unfit) -> Self {
-        Self::Pid { pid, why: why.to_string() }
+        Self::Pid { pid, why: why.to_string(), denied: matches!(why, Unfit::Denied { .. }) }
     }
 
     /// The exit code; `--help` lists them.
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Config(_)
-            | Self::Capture { .. }
-            | Self::Telemetry(TelemetryError::Otlp(_))
-            | Self::Http(HttpError::Tcp { .. }) => 2,
+            Self::Config(_) | Self::Capture { .. } | Self::Telemetry(TelemetryError::Otlp(_)) => 2,
+            Self::Http(error) => error.exit_code(),
             Self::Probes(
                 LoadError::Obstacle(Obstacle::Capabilities(_) | Obstacle::Lockdown)
                 | LoadError::Denied { .. },
-            ) => 3,
+            )
+            | Self::Pid { denied: true, .. }
+            | Self::Client(ClientError::Denied(_)) => 3,
             Self::Probes(LoadError::Obstacle(_) | LoadError::NoBpf) => 4,
             Self::Busy(_) => 5,
             Self::Pid { .. } => 6,
             Self::Client(_) => 7,
             Self::Probes(_)
-            | Self::Http(_)
             | Self::State(_)
             | Self::Telemetry(_)
             | Self::Io { .. }
             | Self::File { .. } => 1,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_is_told_apart_from_what_is_not_there() {
+        let code = |error: &RunError| format!("{:?}", error.exit_code());
+        let three = format!("{:?}", ExitCode::from(3));
+        let denied =
+            Unfit::Denied { pid: 7, source: io::Error::from(io::ErrorKind::PermissionDenied) };
+        assert_eq!(code(&RunError::pid(7, &denied)), three);
+        assert_eq!(code(&RunError::pid(7, &Unfit::Gone)), format!("{:?}", ExitCode::from(6)));
+        let path = PathBuf::from("/run/inflightd");
+        assert_eq!(code(&ClientError::Denied(path.clone()).into()), three);
+        let nobody = ClientError::Nobody(path).into();
+        assert_eq!(code(&nobody), format!("{:?}", ExitCode::from(7)));
     }
 }

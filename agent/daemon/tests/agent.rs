@@ -287,17 +287,37 @@ fn what_cannot_be_opened_is_named_with_a_remedy() {
     }
 }
 
-#[test]
-fn without_rights_the_missing_ones_are_named() {
-    // `setpriv` drops every capability; the user stays root.
-    let status = std::process::Command::new("setpriv")
+/// Runs it without any capability, as root all the same; its exit code and what it says.
+fn powerless(arguments: &[&str]) -> (Option<i32>, String) {
+    let output = std::process::Command::new("setpriv")
         .args(["--bounding-set=-all", "--inh-caps=-all", env!("CARGO_BIN_EXE_inflightd")])
-        .args(["run", "--state-dir", "/tmp/inflightd-unused"])
+        .args(arguments)
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&status.stderr);
-    assert_eq!(status.status.code(), Some(3), "{text}");
-    assert!(text.contains("CAP_SYS_ADMIN"), "{text}");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn without_rights_the_missing_ones_are_named() {
+    let state = tempfile::tempdir().unwrap();
+    let only_its_owner = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(state.path(), only_its_owner).unwrap();
+    std::os::unix::fs::chown(state.path(), Some(65534), None).unwrap();
+    let state = state.path().to_str().unwrap();
+    let own = std::process::id().to_string();
+    let unused = "/tmp/inflightd-unused";
+    let cases: [(&[&str], &str); 3] = [
+        (&["run", "--state-dir", unused], "CAP_SYS_ADMIN"),
+        // This process has capabilities that it lacks.
+        (&["run", "--state-dir", unused, "--pid", &own], "CAP_SYS_PTRACE"),
+        // The directory is another user's.
+        (&["rooms", "--state-dir", state], "may be opened by root only"),
+    ];
+    for (arguments, told) in cases {
+        let (code, text) = powerless(arguments);
+        assert_eq!(code, Some(3), "{arguments:?}: {text}");
+        assert!(text.contains(told), "{text}");
+    }
 }
 
 #[test]

@@ -187,6 +187,17 @@ fn what_cannot_be_mended_by_trying_again_is_not_tried_again() {
     assert_eq!(manager.property("NRestarts"), "0");
 }
 
+#[test]
+fn an_address_that_is_not_there_yet_is_tried_again() {
+    let _turn = turn();
+    // Kept for documentation: no machine has it.
+    let manager = Manager::start("[http]\nlisten = \"192.0.2.1:9464\"\n", &[]);
+    drop(manager.systemctl(&["start", "inflightd"]));
+    let again = within_a_minute(|| (manager.property("NRestarts") != "0").then_some(()));
+    assert!(again.is_some(), "{}", manager.log());
+    assert!(manager.log().contains("http.listen (or --listen) is 192.0.2.1"), "{}", manager.log());
+}
+
 /// What `check-config` says of a text: whether it is right, and all it says.
 fn check_config(text: &str) -> (bool, String) {
     let directory = tempfile::tempdir().unwrap();

@@ -40,6 +40,18 @@ pub enum HttpError {
 }
 
 impl HttpError {
+    /// The exit code. An address that is in use, or not there yet, may be free at the next try.
+    pub(crate) fn exit_code(&self) -> u8 {
+        let Self::Tcp { source, .. } = self else {
+            return 1;
+        };
+        match source.kind() {
+            io::ErrorKind::PermissionDenied => 3,
+            io::ErrorKind::InvalidInput => 2,
+            _ => 1,
+        }
+    }
+
     /// Whether there was no room for the socket: that passes.
     pub(super) fn is_full(&self) -> bool {
         matches!(self, Self::Unix { source, .. } if is_full(source))
@@ -94,4 +106,25 @@ pub(super) fn unix(state_dir: &Path) -> Result<Socket, HttpError> {
         Ok(Socket { listener, path: path.clone(), id })
     };
     bind().map_err(|source| HttpError::Unix { path: path.clone(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_address_that_can_never_be_bound_is_wrong_for_good() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let code = |address: SocketAddr| tcp(address).unwrap_err().exit_code();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let _entered = runtime.enter();
+        assert_eq!(code(taken.local_addr().unwrap()), 1);
+        // Kept for documentation: no machine has it.
+        assert_eq!(code("192.0.2.1:9464".parse().unwrap()), 1);
+        let of = |kind: io::ErrorKind| {
+            let address = taken.local_addr().unwrap();
+            HttpError::Tcp { address, source: kind.into() }.exit_code()
+        };
+        assert_eq!((of(io::ErrorKind::PermissionDenied), of(io::ErrorKind::InvalidInput)), (3, 2));
+    }
 }
