@@ -25,7 +25,7 @@ Exit codes:
   6  a process given by --pid has gone or is not a worker
   7  no agent answers";
 
-/// The variables that `config::load` reads: a test compares the two.
+/// The variables that `config::environment` and `config::standard` read: a test compares the two.
 pub(crate) const ENVIRONMENT: &str = "\
 Environment, before the file and after a flag, each for the setting of that name:
   INFLIGHTD_SUSPECT INFLIGHTD_STALL INFLIGHTD_STALL_MOONCAKE INFLIGHTD_MAX_DWELL

@@ -4,12 +4,15 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use inflightd::cli::{self, Cli, Command};
+use inflightd::config::seclude;
 use inflightd::error::RunError;
 use inflightd::error::chain;
 use inflightd::log::Log;
 use inflightd::{check_config, doctor, replay, rooms, run};
 
 fn main() -> ExitCode {
+    // SAFETY: this is the only thread, and nothing has started another yet.
+    unsafe { seclude() };
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Run(args) => return logged(args),

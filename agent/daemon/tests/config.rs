@@ -228,7 +228,9 @@ fn check_config_tells_everything_at_once() {
     let bad = check(&place.path("inflightd.toml"));
     assert_eq!(bad.status.code(), Some(2));
     let told = text(&bad.stderr);
-    for part in ["did you mean `deadlines.stall`", "duplicate key", "`deadlines.suspect` is 'x'"] {
+    for part in
+        ["did you mean `deadlines.stall`", "duplicate key", "`deadlines.suspect` is 'x'"]
+    {
         assert!(told.contains(part), "{told}");
     }
     let schema = inflightd(&["check-config", "--schema"]).output().unwrap();
@@ -255,4 +257,31 @@ fn flags_and_environment_are_checked_before_anything_starts() {
     }
     let told = run(&mut inflightd(&["run", "--config", "/nonexistent"]));
     assert!(told.contains("/nonexistent: cannot be opened: there is no such file"), "{told}");
+}
+
+#[test]
+fn what_the_file_says_of_the_export_is_not_asked_of_the_environment() {
+    let _turn = turn();
+    for own in ["grpc", "http"] {
+        for other in ["grpc", "http/protobuf", "http/json"] {
+            let otlp = format!("endpoint = 'http://127.0.0.1:1'\nprotocol = '{own}'\n");
+            let place = Place::new(&format!("[otlp]\n{otlp}"));
+            let mut command = inflightd(&["run", "--json", "--state-dir"]);
+            command.arg(place.path("state")).arg("--config").arg(place.path("inflightd.toml"));
+            for signal in ["", "TRACES_", "METRICS_", "LOGS_"] {
+                let name = |rest: &str| format!("OTEL_EXPORTER_OTLP_{signal}{rest}");
+                command.env(name("PROTOCOL"), other).env(name("COMPRESSION"), "zstd");
+                command.env(name("HEADERS"), "novalue,host=x").env(name("TIMEOUT"), "1");
+                command.env(name("INSECURE"), "true");
+            }
+            command.stderr(File::create(place.path("log")).unwrap());
+            let agent = Agent::of(&mut command);
+            // Its socket is made after its exporters.
+            let there = || place.path("state/agent.sock").exists().then_some(());
+            let log = || fs::read_to_string(place.path("log")).unwrap();
+            within_a_minute(there).unwrap_or_else(|| panic!("{own} {other}: {}", log()));
+            assert!(agent.end(Signal::TERM).1.success(), "{}", log());
+            assert!(log().contains("OTEL_EXPORTER_OTLP_HEADERS: pair 2 is left out"), "{}", log());
+        }
+    }
 }

@@ -276,6 +276,35 @@ fn headers_are_read_again_on_sighup() {
     assert!(agent.end(Signal::TERM).1.success());
 }
 
+#[test]
+fn headers_of_the_standard_variable_are_sent_but_where_the_file_has_them() {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
+    let collector = Collector::start(&[]);
+    let headers = dir.path().join("headers");
+    fs::write(&headers, "x-tenant: mine\n").unwrap();
+    let worker = Worker::table("stay");
+    for protocol in ["grpc", "http"] {
+        let endpoint = collector.endpoint("http", protocol);
+        let settings = [
+            ("endpoint", &*endpoint),
+            ("protocol", protocol),
+            ("headers_file", headers.to_str().unwrap()),
+        ];
+        let mut command = inflightd(&["run", "--json", "--log", "warn", "--config"]);
+        command.arg(configure(dir.path(), &settings)).args(["--pid", &worker.pid().to_string()]);
+        command.env("OTEL_EXPORTER_OTLP_HEADERS", "X-Tenant=theirs,x-more=a%20b,content-type=no");
+        let agent = Agent::of(&mut command);
+        let taken = within_a_minute(|| {
+            let taken = collector.items("metrics");
+            taken.into_iter().map(|(batch, _)| batch).find(|batch| batch["via"] == protocol)
+        });
+        let headers = taken.unwrap_or_else(|| panic!("over {protocol}"))["headers"].clone();
+        assert_eq!((&headers["x-tenant"], &headers["x-more"]), (&"mine".into(), &"a b".into()));
+        assert!(agent.end(Signal::TERM).1.success());
+    }
+}
+
 /// Resident memory of a process, in KiB.
 fn resident(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

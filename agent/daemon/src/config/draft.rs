@@ -55,7 +55,7 @@ impl Source<'_> {
 const SHOWN_MAX: usize = 60;
 
 /// The beginning of a text.
-fn short(text: &str) -> Cow<'_, str> {
+pub(super) fn short(text: &str) -> Cow<'_, str> {
     match text.char_indices().nth(SHOWN_MAX) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
         None => text.into(),
@@ -158,7 +158,7 @@ impl Draft {
                 insert(&mut self.given, key, value);
                 self.origins.insert(key.to_owned(), origin);
             }
-            Err(wanted) => self.report(origin, key, Some(format!("`{}`", short(text))), wanted),
+            Err(wanted) => self.refuse(key, text, origin, wanted),
         }
     }
 
@@ -166,6 +166,19 @@ impl Draft {
     pub(super) fn wrong(&mut self, key: &str, value: Option<String>, text: String) {
         let origin = self.origins.get(key).cloned().unwrap_or(Origin::Default);
         self.report(origin, key, value, text);
+    }
+
+    /// Notes that a text cannot be the value of a key.
+    pub(super) fn refuse(&mut self, key: &str, text: &str, origin: Origin, remedy: String) {
+        self.report(origin, key, Some(format!("`{}`", short(text))), remedy);
+    }
+
+    /// The bounds of a key that takes a number.
+    pub(super) fn bounds(&self, key: &str) -> (f64, f64) {
+        match schema::at(&self.schema, key).map(Form::of) {
+            Some(Form::Number { min, max, .. }) => (min, max),
+            _ => (f64::NEG_INFINITY, f64::INFINITY),
+        }
     }
 
     /// Whether enough problems are noted already. Counts the one that then is not.

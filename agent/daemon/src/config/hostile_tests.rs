@@ -84,3 +84,55 @@ fn what_somebody_wrote_begins_no_line_of_its_own() {
     let message = assemble("", &bad, &Flags::default()).unwrap_err();
     assert!(message.contains("x\\nERROR y\\u{1b}"), "{message:?}");
 }
+
+#[test]
+fn a_standard_time_out_beyond_the_bounds_is_taken_as_near_as_can_be() {
+    let none = Flags::default();
+    for (millis, seconds, told) in [
+        ("10", 0.1, Some("is 10, in milliseconds: 100 is used, the least that can be")),
+        ("0", 0.1, Some("is 0, in milliseconds: 100 is used, the least that can be")),
+        ("1e9", 600.0, Some("in milliseconds: 600000 is used, the most that can be")),
+        ("100", 0.1, None),
+        (" 2500 ", 2.5, None),
+    ] {
+        let environment =
+            [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:1"), ("OTEL_EXPORTER_OTLP_TIMEOUT", millis)];
+        let config = assemble("", &environment, &none).unwrap();
+        assert_eq!(config.otlp.unwrap().timeout, Duration::from_secs_f64(seconds), "{millis}");
+        let said = config.warnings.join("\n");
+        let named = said.contains("environment OTEL_EXPORTER_OTLP_TIMEOUT");
+        assert_eq!((named, said.is_empty()), (told.is_some(), told.is_none()), "{said}");
+        assert!(said.contains(told.unwrap_or_default()), "{said}");
+    }
+    let text = "otlp.endpoint = 'http://x:1'";
+    for (name, bad, remedy) in [
+        ("OTEL_EXPORTER_OTLP_TIMEOUT", "10s", "`10s`: give milliseconds, such as 10000"),
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", "write `grpc` or `http/protobuf`"),
+    ] {
+        let said = assemble(text, &[(name, bad)], &none).unwrap().warnings.join("\n");
+        assert!(said.contains(name) && said.contains(remedy), "{said}");
+    }
+}
+
+#[test]
+fn standard_headers_that_cannot_be_sent_are_left_out_and_told() {
+    let none = Flags::default();
+    let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:1");
+    let headers = ("OTEL_EXPORTER_OTLP_HEADERS", "novalue,a=b%20c,host=secret");
+    let config = assemble("", &[endpoint, headers], &none).unwrap();
+    assert_eq!(config.otlp.unwrap().headers.0, [("a".to_owned(), "b c".to_owned())]);
+    let said = config.warnings.join("\n");
+    for part in ["OTEL_EXPORTER_OTLP_HEADERS: pair 1 is left out", "pair 3 is left out: `host`"] {
+        assert!(said.contains(part) && !said.contains("secret"), "{said}");
+    }
+    // Without an export they are nobody's business here.
+    assert_eq!(assemble("", &[headers], &none).unwrap().warnings, Vec::<String>::new());
+    let of_one = [
+        endpoint,
+        ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+        ("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta"),
+    ];
+    let said = assemble("", &of_one, &none).unwrap().warnings.join("\n");
+    let told = "environment OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is not read: all signals go where";
+    assert!(said.contains(told), "{said}");
+}

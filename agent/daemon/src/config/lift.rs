@@ -8,7 +8,7 @@ use inflightd_core::{Nanos, Policy};
 
 use super::draft::Draft;
 use super::file::{File, HttpFile, OtlpFile};
-use super::headers::read_headers;
+use super::headers::{Headers, read_headers};
 use super::problem::{ConfigError, Origin, Problem};
 use super::show::settings;
 use super::small::read_small;
@@ -184,6 +184,7 @@ fn export(draft: &mut Draft, otlp: &OtlpFile) -> Option<Otlp> {
         endpoint: endpoint?,
         protocol: otlp.protocol,
         headers_file: otlp.headers_file.clone(),
+        headers: Headers::default(),
         ca_file: otlp.ca_file.clone(),
         identity,
         timeout: Duration::try_from_secs_f64(otlp.timeout).unwrap_or_default(),

@@ -1,11 +1,12 @@
 //! The configuration: file, environment and flags, checked all at once and lifted to a typed
 //! [`Config`].
 //!
-//! A flag goes before the environment, that before the file, that before the default. What a key
-//! is called, takes and defaults to stands in `file.rs` only; the core's policy has the
-//! deadlines' defaults.
+//! A flag goes before the agent's own variables, those before the file, that before
+//! OpenTelemetry's variables, and all before the default. What a key is called, takes and defaults
+//! to stands in `file.rs` only; the core's policy has the deadlines' defaults.
 
 mod draft;
+mod environment;
 mod file;
 mod headers;
 mod lift;
@@ -14,6 +15,7 @@ mod problem;
 mod schema;
 mod show;
 mod small;
+mod standard;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -21,10 +23,11 @@ use std::time::Duration;
 
 use inflightd_core::Policy;
 
+pub use environment::{Environment, seclude};
 pub use file::{Lines, Protocol};
-pub use headers::read_headers;
+pub use headers::{Headers, read_headers};
 pub(crate) use lift::PEM_MAX;
-pub use load::{CONFIG_FILE, Environment};
+pub use load::CONFIG_FILE;
 pub use problem::{ConfigError, Origin, Problem, clean};
 pub use schema::{schema, schema_text};
 pub use show::Setting;
@@ -72,6 +75,8 @@ pub struct Otlp {
     /// Headers to send, one a line; [`read_headers`] reads it. It could be read when the
     /// configuration was loaded.
     pub headers_file: Option<PathBuf>,
+    /// Further headers, from OpenTelemetry's variable; the file's go before them.
+    pub headers: Headers,
     /// Certificates (PEM) that the collector's is checked against.
     pub ca_file: Option<PathBuf>,
     /// The agent's own certificate and key (PEM).

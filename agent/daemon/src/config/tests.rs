@@ -81,6 +81,7 @@ fn the_whole_contract_is_read() {
         endpoint: "https://collector:4317".to_owned(),
         protocol: Protocol::Http,
         headers_file: Some(headers),
+        headers: Headers::default(),
         ca_file: Some(ca),
         identity: Some((cert, key)),
         timeout: Duration::from_secs(2),
@@ -306,12 +307,15 @@ fn the_standard_variables_fill_in_what_nothing_else_says() {
 
 #[test]
 fn a_variable_that_is_nearly_right_is_pointed_out() {
-    let environment =
-        [("INFLIGHTD_STAL", "3"), ("INFLIGHTD_SERVICE_HOST", "x"), ("INFLIGHTD_PORT", "y")];
+    let environment = [
+        ("INFLIGHTD_STAL", "3"),
+        ("INFLIGHTD_SERVICE_HOST", "x"),
+        ("INFLIGHTD_PORT", "tcp://10.0.0.1:9464"),
+    ];
     let config = assemble("", &environment, &Flags::default()).unwrap();
     assert_eq!(
         config.warnings,
-        ["environment INFLIGHTD_STAL is not read; did you mean INFLIGHTD_STALL?"]
+        ["environment INFLIGHTD_STAL is not read: did you mean INFLIGHTD_STALL?"]
     );
 }
 

@@ -13,7 +13,7 @@ use opentelemetry_sdk::metrics::Temporality;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::client::{Client, Why};
-use crate::config::{Otlp, PEM_MAX, Protocol, read_headers, read_small};
+use crate::config::{Headers, Otlp, PEM_MAX, Protocol, read_headers, read_small};
 use crate::error::chain;
 
 /// Where distributions keep the roots that the system trusts.
@@ -72,6 +72,7 @@ impl Ingredients {
                 OtlpError::new("headers_file", format!("{}: {text}", path.display()))
             })?,
         };
+        let headers = joined(headers, &config.headers);
         let tls = match scheme(&config.endpoint)? {
             "https" => Some(Tls::read(config)?),
             _ => None,
@@ -132,6 +133,8 @@ impl Ingredients {
     ) -> Result<B, OtlpError> {
         let headers: HashMap<String, String> = self.headers.iter().cloned().collect();
         Ok(builder
+            // Else the builder asks the environment, and refuses what it finds there.
+            .with_protocol(opentelemetry_otlp::Protocol::HttpBinary)
             .with_endpoint(format!("{}{path}", self.config.endpoint.trim_end_matches('/')))
             .with_timeout(self.config.timeout)
             .with_compression(Compression::Gzip)
@@ -198,6 +201,14 @@ impl Tls {
     }
 }
 
+/// The file's headers, and of the others those that it does not have.
+fn joined(mut own: Vec<(String, String)>, others: &Headers) -> Vec<(String, String)> {
+    let named = |name: &String| own.iter().any(|(known, _)| known == name);
+    let added: Vec<_> = others.0.iter().filter(|(name, _)| !named(name)).cloned().collect();
+    own.extend(added);
+    own
+}
+
 fn scheme(endpoint: &str) -> Result<&'static str, OtlpError> {
     let bad = |why: &str| {
         let text = format!("`{endpoint}` {why}: write one such as `http://127.0.0.1:4317`");
@@ -256,4 +267,19 @@ fn refused(error: &ExporterBuildError) -> OtlpError {
     let text = error.to_string();
     let field = if text.contains("tls") { "ca_file` or `otlp.cert_file" } else { "endpoint" };
     OtlpError::new(field, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_of_the_file_go_before_those_of_the_environment() {
+        let pairs = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+            pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        let others = Headers(pairs(&[("a", "theirs"), ("b", "theirs")]));
+        let joined = joined(pairs(&[("a", "own"), ("a", "more")]), &others);
+        assert_eq!(joined, pairs(&[("a", "own"), ("a", "more"), ("b", "theirs")]));
+    }
 }
