@@ -10,7 +10,7 @@
 mod agent_support;
 
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
@@ -229,7 +229,7 @@ fn check_config_tells_everything_at_once() {
     assert_eq!(bad.status.code(), Some(2));
     let told = text(&bad.stderr);
     for part in
-        ["did you mean `deadlines.stall`", "duplicate key", "`deadlines.suspect` is 'x'"]
+        ["did you mean `deadlines.stall`", "duplicate key `probes`", "`deadlines.suspect` is 'x'"]
     {
         assert!(told.contains(part), "{told}");
     }
@@ -257,6 +257,28 @@ fn flags_and_environment_are_checked_before_anything_starts() {
     }
     let told = run(&mut inflightd(&["run", "--config", "/nonexistent"]));
     assert!(told.contains("/nonexistent: cannot be opened: there is no such file"), "{told}");
+}
+
+#[test]
+fn check_config_reads_what_is_no_regular_file_and_says_what_run_would_warn_of() {
+    let output = check(Path::new("/dev/null"));
+    assert!(output.status.success() && text(&output.stdout).contains("stall = 30"), "{output:?}");
+    let (from, mut to) = std::io::pipe().unwrap();
+    to.write_all(b"deadlines.stall = 20").unwrap();
+    drop(to);
+    let mut command = inflightd(&["check-config", "/dev/stdin"]);
+    command.env("INFLIGHTD_HEALTHY_BURST", "1").env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://x:1");
+    let output = command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "10").stdin(from).output().unwrap();
+    let shown = text(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    for part in [
+        "stall = 20",
+        "endpoint = \"http://x:1\"",
+        "# note: environment INFLIGHTD_HEALTHY_BURST is not read: only the file sets",
+        "# note: environment OTEL_EXPORTER_OTLP_TIMEOUT is 10, in milliseconds: 100 is used",
+    ] {
+        assert!(shown.contains(part), "{shown}");
+    }
 }
 
 #[test]

@@ -82,8 +82,9 @@ impl Draft {
             if self.is_full() {
                 continue;
             }
-            let origin = source.origin(&error.span().unwrap_or(0..0));
-            self.report(origin, "", None, error.message().replace('\n', ": "));
+            let span = error.span().unwrap_or(0..0);
+            let text = broken(error.message(), &source.shown(&span));
+            self.report(source.origin(&span), "", None, text);
         }
         let broken = self.more;
         let schema = std::mem::take(&mut self.schema);
@@ -127,6 +128,7 @@ impl Draft {
                 (Form::Table(keys), DeValue::Table(inner)) => {
                     let mut given = toml::Table::new();
                     self.walk(source, root, keys, (&path, inner), &mut given);
+                    self.origins.insert(path, source.origin(&key.span()));
                     to.insert(key.get_ref().to_string(), toml::Value::Table(given));
                 }
                 (form, value_ref) => match checked(form, value_ref) {
@@ -162,9 +164,11 @@ impl Draft {
         }
     }
 
-    /// Notes something wrong with the value of a key.
+    /// Notes something wrong with the value of a key. One that nobody gave is told where its table
+    /// stands.
     pub(super) fn wrong(&mut self, key: &str, value: Option<String>, text: String) {
-        let origin = self.origins.get(key).cloned().unwrap_or(Origin::Default);
+        let table = || self.origins.get(key.rsplit_once('.')?.0);
+        let origin = self.origins.get(key).or_else(table).cloned().unwrap_or(Origin::Default);
         self.report(origin, key, value, text);
     }
 
@@ -192,6 +196,14 @@ impl Draft {
         self.bad.insert(key.to_owned());
         self.problems.push(Problem { origin, key: key.to_owned(), value, text });
     }
+}
+
+/// What to say of a broken line, of which `shown` is the broken part.
+fn broken(message: &str, shown: &str) -> String {
+    if message == "duplicate key" && !shown.is_empty() {
+        return format!("duplicate key `{shown}`: it stands there twice; leave one of them out");
+    }
+    message.replace('\n', ": ")
 }
 
 fn insert(table: &mut toml::Table, path: &str, value: toml::Value) {

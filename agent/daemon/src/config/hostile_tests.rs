@@ -86,6 +86,20 @@ fn what_somebody_wrote_begins_no_line_of_its_own() {
 }
 
 #[test]
+fn a_key_or_table_that_stands_twice_is_named_and_one_that_is_missing_is_told_at_its_table() {
+    for (text, told) in [
+        ("deadlines.stall = 3\ndeadlines.stall = 4", "toml:2:11: duplicate key `stall`: it stands"),
+        ("[http]\n[http]", "toml:2:2: duplicate key `http`: it stands there twice"),
+        ("http = { listen = 'off', listen = 'x' }", "toml:1:26: duplicate key `listen`"),
+        ("probes = true\n[otlp]\ntimeout = 3", "toml:2:2: `otlp.endpoint`: it is missing"),
+        ("probes = true\notlp.timeout = 3", "toml:2:1: `otlp.endpoint`: it is missing"),
+    ] {
+        let message = lift(text).unwrap_err();
+        assert!(message.contains(told), "{text}: {message}");
+    }
+}
+
+#[test]
 fn a_standard_time_out_beyond_the_bounds_is_taken_as_near_as_can_be() {
     let none = Flags::default();
     for (millis, seconds, told) in [
@@ -135,4 +149,11 @@ fn standard_headers_that_cannot_be_sent_are_left_out_and_told() {
     let said = assemble("", &of_one, &none).unwrap().warnings.join("\n");
     let told = "environment OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is not read: all signals go where";
     assert!(said.contains(told), "{said}");
+}
+
+#[test]
+fn the_null_device_is_an_empty_file() {
+    let null = Config::assemble(Some("/dev/null".as_ref()), &Vec::new(), &Flags::default());
+    let none = Config::assemble(None, &Vec::new(), &Flags::default());
+    assert_eq!(null.unwrap(), none.unwrap());
 }

@@ -1,12 +1,13 @@
 //! Where values come from.
 
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use super::draft::Draft;
 use super::environment::Environment;
 use super::lift::lift;
 use super::problem::{ConfigError, Origin, Problem};
-use super::small::read_small;
+use super::small::{read_once, read_small};
 use super::{Config, environment, standard};
 use crate::cli;
 
@@ -32,9 +33,11 @@ impl Config {
         named.map(Path::to_owned).or_else(usual)
     }
 
-    /// The configuration that a file gives, in this process's environment and without flags.
+    /// The configuration that a file gives, in this process's environment and without flags. It may
+    /// be a pipe, such as standard input: it is read once.
     pub fn check(path: &Path) -> Result<Self, ConfigError> {
-        Self::assemble(Some(path), &environment::own(), &cli::Flags::default())
+        let text = read(path, read_once)?;
+        Self::with(Some((path, &text)), &environment::own(), &cli::Flags::default())
     }
 
     /// Where the agent keeps its socket: as the flag says, else the configuration.
@@ -51,11 +54,11 @@ impl Config {
         environment: &Environment,
         flags: &cli::Flags,
     ) -> Result<Self, ConfigError> {
-        let text = path.map(|path| Ok((path, read(path)?))).transpose()?;
+        let text = path.map(|path| Ok((path, read(path, read_small)?))).transpose()?;
         Self::with(text.as_ref().map(|(path, text)| (*path, text.as_str())), environment, flags)
     }
 
-    /// The same with a file that has been read.
+    /// The same with a file that has been read: not every file can be read twice.
     fn with(
         file: Option<(&Path, &str)>,
         environment: &Environment,
@@ -96,16 +99,30 @@ impl Config {
     }
 }
 
-fn read(path: &Path) -> Result<String, ConfigError> {
+fn read(
+    path: &Path,
+    how: impl FnOnce(&Path, usize) -> Result<Vec<u8>, String>,
+) -> Result<String, ConfigError> {
+    // As everywhere: a file that says nothing.
+    if is_null(path) {
+        return Ok(String::new());
+    }
     let bad = |text: String| {
         let origin = Origin::File { path: path.to_owned(), line: 0, column: 0 };
         ConfigError::new(vec![Problem { origin, key: String::new(), value: None, text }], 0)
     };
-    let bytes = read_small(path, BYTES_MAX).map_err(bad)?;
+    let bytes = how(path, BYTES_MAX).map_err(bad)?;
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         bad(format!("is no text: byte {at} is not UTF-8; write it as TOML"))
     })
+}
+
+/// Whether it is the null device, by whatever name.
+fn is_null(path: &Path) -> bool {
+    let null = rustix::fs::makedev(1, 3);
+    std::fs::metadata(path)
+        .is_ok_and(|found| found.file_type().is_char_device() && found.rdev() == null)
 }
 
 fn take_flags(draft: &mut Draft, given: &cli::Flags) {

@@ -1,9 +1,19 @@
 //! Small files that somebody names in the configuration, and the configuration itself.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::Read as _;
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
+
+use inflightd_core::Nanos;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+
+use crate::clock::Clock;
+
+/// How long a pipe may take to give all that it has.
+const PATIENCE_S: u64 = 5;
+const PATIENCE: Nanos = Nanos::from_secs(PATIENCE_S);
 
 /// Reads a file of at most `max` bytes. The error says what it is instead and what would help; it
 /// goes behind the file's name.
@@ -11,20 +21,81 @@ use std::path::Path;
 /// Only a regular file is read, through whatever links lead to it: a pipe, a device or a socket
 /// may never answer, or never end.
 pub fn read_small(path: &Path, max: usize) -> Result<Vec<u8>, String> {
-    let closed = |error: std::io::Error| match error.kind() {
+    // Looked at before it is opened: to open a device can have an effect of its own.
+    regular(&std::fs::metadata(path).map_err(|error| closed(&error))?)?;
+    let file = open(path).map_err(|error| closed(&error))?;
+    // It may have been replaced in between.
+    regular(&file.metadata().map_err(|error| closed(&error))?)?;
+    read(file, max)
+}
+
+/// The same for a file that is read once, which may also be a pipe that somebody writes to at once.
+pub(super) fn read_once(path: &Path, max: usize) -> Result<Vec<u8>, String> {
+    let is_pipe = |found: &Metadata| found.file_type().is_fifo();
+    if !std::fs::metadata(path).is_ok_and(|found| is_pipe(&found)) {
+        return read_small(path, max);
+    }
+    let pipe = open(path).map_err(|error| closed(&error))?;
+    if !is_pipe(&pipe.metadata().map_err(|error| closed(&error))?) {
+        return Err("was replaced while it was opened: try again".to_owned());
+    }
+    read(Patient { pipe, has_begun: false, until: Clock::now().plus(PATIENCE) }, max)
+}
+
+/// A pipe that is waited for, but not for ever.
+struct Patient {
+    pipe: File,
+    /// Something has come: when it has no writer any more, that is its end.
+    has_begun: bool,
+    until: Nanos,
+}
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        loop {
+            match self.pipe.read(buffer) {
+                // Nobody writes to it: not any more, or not yet.
+                Ok(0) if !self.has_begun => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                done => {
+                    self.has_begun = true;
+                    return done;
+                }
+            }
+            if self.wait()? {
+                return Ok(0);
+            }
+        }
+    }
+}
+
+impl Patient {
+    /// Waits for a writer or for what it writes; gives whether there was one, and is none any more.
+    fn wait(&self) -> std::io::Result<bool> {
+        let left = self.until.since(Clock::now()).duration();
+        let left = Timespec::try_from(left).unwrap_or_default();
+        let mut wanted = [PollFd::new(&self.pipe, PollFlags::IN)];
+        if poll(&mut wanted, Some(&left))? == 0 {
+            let text = format!("nobody has written it to its end within {PATIENCE_S} s");
+            return Err(std::io::Error::other(text));
+        }
+        Ok(wanted.iter().all(|pipe| !pipe.revents().contains(PollFlags::IN)))
+    }
+}
+
+fn closed(error: &std::io::Error) -> String {
+    match error.kind() {
         std::io::ErrorKind::NotFound => {
             "cannot be opened: there is no such file; name one that is there".to_owned()
         }
         _ => format!("cannot be opened: {error}; make it readable"),
-    };
-    // Looked at before it is opened: to open a device can have an effect of its own.
-    regular(&std::fs::metadata(path).map_err(closed)?)?;
-    let file = open(path).map_err(closed)?;
-    // It may have been replaced in between.
-    regular(&file.metadata().map_err(closed)?)?;
+    }
+}
+
+fn read(from: impl Read, max: usize) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let bound = u64::try_from(max).unwrap_or(u64::MAX).saturating_add(1);
-    file.take(bound)
+    from.take(bound)
         .read_to_end(&mut bytes)
         .map_err(|error| format!("cannot be read: {error}; make it readable"))?;
     if bytes.len() > max {
@@ -94,5 +165,41 @@ mod tests {
             let error = read_small(path, 10).unwrap_err();
             assert_eq!(error, format!("is {what}: name a regular file"));
         }
+    }
+
+    #[test]
+    fn a_pipe_is_read_once_to_its_end_and_bound_whether_its_writer_is_still_there_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let writer = std::thread::spawn({
+            let path = path.clone();
+            move || {
+                let mut pipe = OpenOptions::new().write(true).open(path).unwrap();
+                for part in ["te", "xt"] {
+                    std::io::Write::write_all(&mut pipe, part.as_bytes()).unwrap();
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                }
+            }
+        });
+        assert_eq!(read_once(&path, 4).unwrap(), b"text");
+        writer.join().unwrap();
+        // As in a shell's pipeline, whose first part may have ended.
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        std::io::Write::write_all(&mut writer, b"text").unwrap();
+        drop(writer);
+        let number = std::os::fd::AsRawFd::as_raw_fd(&reader);
+        let path = format!("/proc/self/fd/{number}");
+        assert!(read_once(path.as_ref(), 3).unwrap_err().contains("more than 3 bytes"));
+        assert!(read_once("/dev/zero".as_ref(), 3).unwrap_err().contains("is a device"));
+    }
+
+    #[test]
+    fn a_pipe_that_nobody_writes_to_is_not_waited_for_for_ever() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pipe");
+        mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let error = read_once(&path, 10).unwrap_err();
+        assert!(error.contains("nobody has written it to its end within 5 s"), "{error}");
     }
 }

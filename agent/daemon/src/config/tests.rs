@@ -150,7 +150,7 @@ fn every_bad_value_names_place_key_and_remedy() {
             "output.healthy_rate = 1.5",
             "give a whole number, at least 0 and at most 1000000, such as 100",
         ),
-        ("[otlp]", "`otlp.endpoint`: it is missing"),
+        ("[otlp]", "inflightd.toml:1:2: `otlp.endpoint`: it is missing"),
         ("otlp.endpoint = 'collector:4317'", "begin it with `http://`"),
         ("otlp.endpoint = 'http://me:secret@x:1'", "use `headers_file`"),
         ("otlp.endpoint = 'http://x:99999'", "its port is no number from 1 to 65535"),
@@ -165,7 +165,7 @@ fn every_bad_value_names_place_key_and_remedy() {
         ("http.listen = 'localhost'", "write an IP address and a port"),
         ("http.listen = 9464", "`http.listen` is 9464: write a text in quotes"),
         ("probes = ", "inflightd.toml:1:"),
-        ("probes = true\nprobes = false", "duplicate key"),
+        ("probes = true\nprobes = false", "inflightd.toml:2:1: duplicate key `probes`: it stands"),
     ];
     for (text, told) in cases {
         let message = lift(text).unwrap_err();
