@@ -100,6 +100,28 @@ fn a_key_or_table_that_stands_twice_is_named_and_one_that_is_missing_is_told_at_
 }
 
 #[test]
+fn a_state_directory_that_no_socket_fits_into_is_refused_in_numbers() {
+    let of = |bytes: usize| format!("state_dir = '/{}'", "x".repeat(bytes - 1));
+    assert_eq!(lift(&of(92)).unwrap().state_dir.as_os_str().len(), 92);
+    for bytes in [93, 3000] {
+        let message = lift(&of(bytes)).unwrap_err();
+        let all = format!("it has {} bytes", bytes + 15);
+        for part in ["`state_dir` is", &all, "may have 107", "at most 92 bytes"] {
+            assert!(message.contains(part) && message.len() < 500, "{message}");
+        }
+    }
+    let message = lift("state_dir = \"/run/a\\u0000b\"").unwrap_err();
+    assert!(
+        message.contains("`state_dir` is `/run/a\\u{0}b`: no path has a NUL byte"),
+        "{message}"
+    );
+    let flags =
+        Flags { state_dir: Some(format!("/{}", "x".repeat(99)).into()), ..Flags::default() };
+    let message = assemble("", &[], &flags).unwrap_err();
+    assert!(message.contains("flag --state-dir: `state_dir`"), "{message}");
+}
+
+#[test]
 fn a_standard_time_out_beyond_the_bounds_is_taken_as_near_as_can_be() {
     let none = Flags::default();
     for (millis, seconds, told) in [

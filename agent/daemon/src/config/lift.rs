@@ -1,18 +1,20 @@
 //! From checked values to the typed configuration: what depends on several values.
 
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use inflightd_core::{Nanos, Policy};
 
-use super::draft::Draft;
+use super::draft::{Draft, short};
 use super::file::{File, HttpFile, OtlpFile};
 use super::headers::{Headers, read_headers};
 use super::problem::{ConfigError, Origin, Problem};
 use super::show::settings;
 use super::small::read_small;
 use super::{Config, Http, Otlp, Output};
+use crate::http::{SOCKET_PATH_MAX, fresh};
 
 /// Most bytes of a file of certificates or of a key.
 pub(crate) const PEM_MAX: usize = 4 << 20;
@@ -54,13 +56,34 @@ pub(super) fn lift(mut draft: Draft, warnings: Vec<String>) -> Result<Config, Co
 
 /// Whoever asks the agent looks for its socket from another directory than the agent runs in.
 fn state_dir(draft: &mut Draft, path: &Path) {
-    if path.as_os_str().is_empty() {
-        draft.wrong("state_dir", Some("empty".to_owned()), "give a directory".to_owned());
+    let shown = format!("`{}`", short(&path.to_string_lossy()));
+    let (value, text) = if path.as_os_str().is_empty() {
+        ("empty".to_owned(), "give a directory".to_owned())
+    } else if path.as_os_str().as_bytes().contains(&0) {
+        (shown, "no path has a NUL byte: leave it out".to_owned())
     } else if path.is_relative() {
         let text = "it must not depend on where the agent is started: give it from the root, such \
                     as `/run/inflightd`";
-        draft.wrong("state_dir", Some(format!("`{}`", path.display())), text.to_owned());
-    }
+        (shown, text.to_owned())
+    } else if let Some(over) = too_long(path) {
+        (shown, over)
+    } else {
+        return;
+    };
+    draft.wrong("state_dir", Some(value), text);
+}
+
+/// What to say where the agent's socket cannot be made in the directory: of no file but a socket is
+/// the whole path so short.
+fn too_long(state_dir: &Path) -> Option<String> {
+    let bytes = fresh(state_dir).as_os_str().len();
+    let over = bytes.checked_sub(SOCKET_PATH_MAX + 1)? + 1;
+    let most = state_dir.as_os_str().len().saturating_sub(over);
+    Some(format!(
+        "with the name of the agent's socket it has {bytes} bytes, and the path of a socket may have \
+         {SOCKET_PATH_MAX}: give a directory whose path has at most {most} bytes, such as \
+         `/run/inflightd`"
+    ))
 }
 
 /// In the order of the file, then environment and flags.

@@ -13,6 +13,14 @@ use crate::journal::is_full;
 /// The socket in the state directory.
 pub const SOCKET: &str = "agent.sock";
 
+/// Longest path of a socket, in bytes: `sun_path` has 108, and a NUL ends it.
+pub(crate) const SOCKET_PATH_MAX: usize = 107;
+
+/// Where the socket lies until it may be found: its longest path.
+pub(crate) fn fresh(state_dir: &Path) -> PathBuf {
+    state_dir.join(format!("{SOCKET}.new"))
+}
+
 /// Why the agent cannot be asked.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
@@ -95,7 +103,7 @@ pub(super) fn unix(state_dir: &Path) -> Result<Socket, HttpError> {
     let path = state_dir.join(SOCKET);
     let bind = || {
         // Nobody may connect before the permissions are set.
-        let fresh = state_dir.join(format!("{SOCKET}.new"));
+        let fresh = fresh(state_dir);
         if fs::symlink_metadata(&fresh).is_ok() {
             fs::remove_file(&fresh)?;
         }
@@ -126,5 +134,15 @@ mod tests {
             HttpError::Tcp { address, source: kind.into() }.exit_code()
         };
         assert_eq!((of(io::ErrorKind::PermissionDenied), of(io::ErrorKind::InvalidInput)), (3, 2));
+    }
+
+    #[test]
+    fn the_longest_path_of_a_socket_is_what_the_system_takes() {
+        let dir = tempfile::tempdir().unwrap();
+        let room = SOCKET_PATH_MAX - dir.path().as_os_str().len() - 1;
+        for (bytes, taken) in [(room, true), (room + 1, false)] {
+            let path = dir.path().join("x".repeat(bytes));
+            assert_eq!(std::os::unix::net::UnixListener::bind(path).is_ok(), taken, "{bytes}");
+        }
     }
 }

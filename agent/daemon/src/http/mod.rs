@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub use listen::{HttpError, SOCKET};
+pub(crate) use listen::{SOCKET_PATH_MAX, fresh};
 pub use routes::TEXT_FORMAT;
 
 use crate::config;
