@@ -31,9 +31,12 @@ Environment, before the file and after a flag, each for the setting of that name
   INFLIGHTD_SUSPECT INFLIGHTD_STALL INFLIGHTD_STALL_MOONCAKE INFLIGHTD_MAX_DWELL
   INFLIGHTD_HARD_GRACE INFLIGHTD_BEAT_FRESH INFLIGHTD_SCHEDULER_WEDGED
   INFLIGHTD_SETUP_GRACE INFLIGHTD_STATE_DIR INFLIGHTD_LISTEN INFLIGHTD_LINES
-  INFLIGHTD_HEALTHY_RATE; INFLIGHTD_OTLP is `otlp.endpoint`. Of OpenTelemetry's own:
-  OTEL_EXPORTER_OTLP_ENDPOINT, _PROTOCOL, _TIMEOUT, _HEADERS and the certificates.
-  Other settings have no variable: the file sets them.";
+  INFLIGHTD_HEALTHY_RATE; INFLIGHTD_OTLP is `otlp.endpoint`.
+  Other settings have no variable: the file sets them.
+Of OpenTelemetry's own, for what neither flag nor INFLIGHTD_OTLP nor the file says (the file goes
+before them: they are defaults of a cluster):
+  OTEL_EXPORTER_OTLP_ENDPOINT, _PROTOCOL, _TIMEOUT (milliseconds), _HEADERS, _CERTIFICATE,
+  _CLIENT_CERTIFICATE and _CLIENT_KEY.";
 
 const DOCTOR_CODES: &str = "\
 Exit codes:
