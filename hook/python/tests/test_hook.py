@@ -21,8 +21,18 @@ HEADER_WORDS, THREADS, THREAD_WORDS, ENTRIES, ENTRY_WORDS = 512, 256, 8, 8192, 1
 APPENDS, REMOVALS, BEATS, STALE, GAUGES = 168, 169, 161, 171, 176
 EARLY = 5  # of a thread slot
 STATE, ROOM, EXPECTED, OUTCOME, PHASE = 1, 2, 4, 7, 9
-POSTS, POSTED_BYTES, DONES, DONE_BYTES, FAILURES, RID, PEERS = 10, 11, 12, 13, 14, 24, 41
+POSTS, POSTED_BYTES, DONES, DONE_BYTES, FAILURES, RID, TRACE, PEERS = 10, 11, 12, 13, 14, 24, 33, 41
 TEXT = struct.Struct("<Q")
+TRACEPARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+class Mute:
+    """A value that shows itself to nobody."""
+
+    def __str__(self):
+        raise RuntimeError("no")
+
+    __repr__ = __index__ = __hash__ = __str__
 
 
 def mappings():
@@ -123,8 +133,10 @@ class RoundTrip(unittest.TestCase):
     def test_odd_but_allowed_values_are_taken(self):
         w, t = self.worker, self.table
         peers = [("endpoint", f"h{i}") for i in range(40)]
-        seq = w.append(True, None, peers=peers, traceparent="00-" + "a" * 32 + "-b-01")
+        seq = w.append(True, None, peers=peers, traceparent=TRACEPARENT)
         self.assertEqual((t.entry(seq, ROOM), t.entry(seq, PEERS)), (1, 32))
+        w.remove(w.append(2, 7, peers=[("nixl_agent", b"\xff")], traceparent=""), "success")
+        self.assertEqual(t.text(seq, TRACE), TRACEPARENT)
         w.remove(seq, "success")
         late = t.word(STALE)
         w.post(seq, 1)
@@ -155,13 +167,46 @@ class BadValues(unittest.TestCase):
             (lambda: w.phase(1, "done"), "name is 'done'.*parked, peers_ready, transferring, failed"),
             (lambda: w.remove(1, "ok"), "outcome is 'ok'.*success, failed, aborted, requeued"),
             (lambda: w.remove(1, ["success"]), "outcome is"),
+            (lambda: w.remove(1, Mute()), "outcome is a Mute: allowed"),
+            (lambda: open_worker("prefill", Mute(), "1"), "engine is a Mute, which has no text"),
+            (lambda: open_worker("prefill", "e", "1", ranks={"tp": Mute()}), "'tp'.* is a Mute"),
+            (lambda: open_worker("prefill", "e", "1", ranks=[("tp", (0, 2))]), r"ranks is \[\('tp'"),
+            (lambda: open_worker("prefill", "e", "1", ranks="tp"), "ranks is 'tp'.*dicts such as"),
+            (lambda: open_worker("prefill", "e", "1", ranks=5), "ranks is 5: allowed are dicts"),
+            (lambda: open_worker("prefill", "e", "1", ranks=0), "ranks is 0"),
+            (lambda: w.append(1, Mute()), "rid is a Mute, which has no text"),
+            (lambda: w.append(Mute(), "r"), "room is a Mute: allowed are the integers"),
+            (lambda: w.append(1, "r", peers=[("nixl_agent", None)]), "value in peers is None.*str"),
+            (lambda: w.append(1, "r", peers=[("nixl_agent", 5)]), "value in peers is 5"),
+            (lambda: w.append(1, "r", traceparent="garbage"), "traceparent is 'garbage'.*55"),
+            (lambda: w.append(1, "r", traceparent=TRACEPARENT + "0"), "traceparent is '00-4bf9"),
+            (lambda: w.append(1, "r", traceparent=TRACEPARENT.upper()), "traceparent is '00-4BF9"),
+            (lambda: w.append(1, "r", traceparent="ff" + TRACEPARENT[2:]), "traceparent is 'ff"),
+            (lambda: w.append(1, "r", traceparent=f"00-{0:032}-{1:016}-00"), "traceparent is '00-0"),
+            (lambda: w.done(1, 2, "no"), "ok is 'no': allowed are True and False"),
+            (lambda: w.done(1, 2, None), "ok is None"),
+            (lambda: w.done(1, 2, 1), "ok is 1"),
         ]
         for call, message in cases:
             with self.subTest(message), self.assertRaisesRegex(ValueError, message):
                 call()
 
 
+    def test_what_was_refused_has_left_nothing_in_the_table(self):
+        w, t = opened()
+        for bad in ({"rid": Mute()}, {"rid": "r", "traceparent": "garbage"}):
+            with self.assertRaises(ValueError):
+                w.append(1, **bad)
+        self.assertEqual((t.word(APPENDS), t.seqs()), (0, []))
+
+
 class Off(unittest.TestCase):
+    def test_a_closed_worker_is_off_and_its_calls_do_nothing(self):
+        worker, _table = opened()
+        worker.append(1, "r")
+        worker.close()
+        self.silent(worker)
+
     def silent(self, worker):
         self.assertFalse(worker.is_on)
         self.assertEqual(worker.append(5, "r", peers=[("endpoint", "a")]), 0)

@@ -11,9 +11,9 @@ from unittest import mock
 
 import sglang_parts as parts
 import sglang_wheel
-from inflightd_hook.sglang import attach, queue, vitals
+from inflightd_hook.sglang import attach, engine, queue, vitals
 from sglang_parts import KVPoll
-from test_hook import BEATS, EXPECTED, GAUGES, OUTCOME, PEERS, PHASE, RID, STATE
+from test_hook import BEATS, EXPECTED, GAUGES, OUTCOME, PEERS, PHASE, RID, STATE, TRACE, TRACEPARENT
 
 OUTCOMES = {"success": 1, "failed": 2, "aborted": 3, "requeued": 4}
 PARKED, PEERS_READY, FAILED, EXEMPT, DONE_HERE = 1, 2, 4, 5, 6
@@ -71,6 +71,19 @@ class Queue(unittest.TestCase):
         self.assertEqual(pair.poll(), [req])
         self.assertEqual(pair.table.entry(seq, STATE), seq << 2 | 3)
         self.assertEqual(pair.table.entry(seq, OUTCOME), OUTCOMES["success"])
+
+    @each_version
+    def test_a_trace_context_that_is_none_does_not_cost_the_request(self, version):
+        pair = Pair(version)
+        for room, (stated, kept) in enumerate([(TRACEPARENT, TRACEPARENT), ("garbage", ""), (7, "")]):
+            req = parts.request("traced", room, pair.manager)
+            context = {"traceparent": stated}
+            trace = types.SimpleNamespace(root_span_context=context)
+            req.time_stats = types.SimpleNamespace(trace_ctx=trace)
+            self.assertEqual(engine.traceparent(req), kept or None)
+            pair.scheduler.finish_prefill(req)
+            self.assertEqual(pair.table.text(pair.seqs()[-1], TRACE), kept)
+            self.assertEqual(len(pair.seqs()), room + 1)
 
     @each_version
     def test_each_end_has_its_outcome(self, version):

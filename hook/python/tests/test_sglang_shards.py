@@ -324,10 +324,15 @@ class Shards(unittest.TestCase):
     def test_mooncake_calls_are_told_with_their_bytes(self):
         calls = []
 
+        class Status(int):
+            def __eq__(self, other):
+                # As numpy's: something that is true or not, and no bool.
+                return [int(self)] if int(self) == other else []
+
         class Engine:
             def batch_transfer_sync(self, session, buffers, addresses, lengths):
                 calls.append(session)
-                return 0 if session == "good:1" else -1
+                return Status(0 if session == "good:1" else -1)
 
             def get_session_id(self):
                 return "own:2"

@@ -2,7 +2,10 @@
 
 import ctypes
 import logging
+import operator
 import os
+import re
+from collections.abc import Mapping
 
 from inflightd_hook import _library
 from inflightd_hook._library import GAUGES, OUTCOMES, PEER_KINDS, PHASES, RANKS, ROLES
@@ -11,6 +14,9 @@ log = logging.getLogger("inflightd_hook")
 
 _U64 = (1 << 64) - 1
 _U32 = (1 << 32) - 1
+_TRACEPARENT = re.compile(
+    rb"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+)
 
 
 def open_worker(role, engine, version, ranks=None, nnodes=1, identities=()):
@@ -21,7 +27,7 @@ def open_worker(role, engine, version, ranks=None, nnodes=1, identities=()):
     ranks: ``{"tp": (index, size), ...}`` of the dimensions dp, pp, tp and cp that are used.
     nnodes: nodes that the engine spans.
     identities: ``[(kind, value), ...]``, the names under which others address this worker; kind
-        is ``"nixl_agent"``, ``"mooncake_session"`` or ``"endpoint"``.
+        is ``"nixl_agent"``, ``"mooncake_session"`` or ``"endpoint"``, value a str (or bytes).
 
     Raises ``ValueError`` for a value that is not allowed. Where the table cannot be made it logs
     one line (logger ``inflightd_hook``) and the worker that it returns does nothing.
@@ -31,8 +37,8 @@ def open_worker(role, engine, version, ranks=None, nnodes=1, identities=()):
         size=ctypes.sizeof(_library.OpenArgs),
         role=_code("role", role, ROLES),
         nnodes=_number("nnodes", nnodes, _U32),
-        engine=_text(engine),
-        version=_text(version),
+        engine=_text("engine", engine),
+        version=_text("version", version),
         identities=names,
         identities_len=len(names),
     )
@@ -62,39 +68,42 @@ def _open(library, args):
 class Worker:
     """One worker's inflight queue. Made by :func:`open_worker`; any thread may call it."""
 
-    __slots__ = ("_library", "_handle")
+    __slots__ = ("_library", "_handle", "_closed")
 
     def __init__(self, library, handle):
         self._library = library if handle else None
         self._handle = handle
+        self._closed = False
 
     @property
     def is_on(self):
-        """Whether the hook was set up. A child of fork keeps True, but its calls do nothing."""
-        return self._library is not None
+        """Whether the hook was set up and is not closed. A child of fork keeps True, but its calls
+        do nothing."""
+        return self._library is not None and not self._closed
 
     def append(self, room, rid, peers=(), expected_bytes=0, traceparent=None):
         """A request enters the inflight queue. Returns its sequence; 0 when the hook is off.
 
         room: any number from 0 to 2**64 - 1. A room that is still open leaves as superseded.
         rid: request id, 64 bytes are kept.
-        peers: ``[(kind, value), ...]``, the far ends; 6 are kept.
+        peers: ``[(kind, value), ...]``, the far ends, as in ``identities``; 6 are kept.
         expected_bytes: what the engine expects to move, 0 where it does not know.
-        traceparent: W3C trace context, or None.
+        traceparent: W3C trace context, 55 characters; None or empty where there is none.
         """
         far = _library.peers(_pairs("peers", peers))
         room = _number("room", room, _U64)
         expected_bytes = _number("expected_bytes", expected_bytes, _U64)
+        rid, traceparent = _text("rid", rid), _trace(traceparent)
         if self._library is None:
             return 0
         return self._library.inflight_append(
             self._handle,
             room,
-            _text(rid),
+            rid,
             far,
             len(far),
             expected_bytes,
-            _text(traceparent),
+            traceparent,
         )
 
     def serve(self, seq):
@@ -126,10 +135,12 @@ class Worker:
             self._library.inflight_post(self._handle, seq, nbytes)
 
     def done(self, seq, nbytes, ok):
-        """A transfer call of that many bytes ended; ``ok`` says whether it went well."""
+        """A transfer call of that many bytes ended; ``ok``, a bool, says whether it went well."""
+        if ok is not True and ok is not False:
+            raise ValueError(f"ok is {_shown(ok)}: allowed are True and False")
         seq, nbytes = _number("seq", seq, _U64), _number("nbytes", nbytes, _U64)
         if self._library is not None:
-            self._library.inflight_done(self._handle, seq, nbytes, 1 if ok else 0)
+            self._library.inflight_done(self._handle, seq, nbytes, ok)
 
     def phase(self, seq, name):
         """Where the room is: ``parked``, ``peers_ready``, ``transferring``, ``failed``,
@@ -167,14 +178,21 @@ class Worker:
         No other thread may be inside a call. Not needed at the end of a process.
         """
         if self._library is not None:
+            # The library is kept: a thread that calls too late is no reason for an exception.
+            self._closed = True
             self._library.inflight_close(self._handle)
+
+
+def is_traceparent(text):
+    """Whether a text is a trace context that :meth:`Worker.append` takes."""
+    return _TRACEPARENT.fullmatch(text.encode("utf-8", "replace")) is not None
 
 
 def _code(field, value, allowed):
     try:
         return allowed[value]
-    except (KeyError, TypeError):
-        raise ValueError(f"{field} is {value!r}: allowed are {', '.join(allowed)}") from None
+    except Exception:  # what has no hash, for one
+        raise ValueError(f"{field} is {_shown(value)}: allowed are {', '.join(allowed)}") from None
 
 
 def _number(field, value, most):
@@ -182,42 +200,80 @@ def _number(field, value, most):
         return value
     try:
         # numpy's integers and the like.
-        number = value.__index__()
-    except (AttributeError, TypeError):
+        number = operator.index(value)
+    except Exception:
         number = -1
     if 0 <= number <= most:
         return number
-    raise ValueError(f"{field} is {value!r}: allowed are the integers from 0 to {most}")
+    raise ValueError(f"{field} is {_shown(value)}: allowed are the integers from 0 to {most}")
 
 
-def _text(value):
-    if value is None:
-        return None
-    if isinstance(value, bytes):
+def _text(field, value):
+    if value is None or isinstance(value, bytes):
         return value
-    return str(value).encode("utf-8", "replace")
+    try:
+        return str(value).encode("utf-8", "replace")
+    except Exception as why:
+        raise ValueError(f"{field} is {_shown(value)}, which has no text") from why
+
+
+def _trace(value):
+    text = _text("traceparent", value)
+    if text and _TRACEPARENT.fullmatch(text) is None:
+        raise ValueError(
+            f"traceparent is {_shown(value)}: allowed are None and 55 characters such as "
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+        )
+    return text
+
+
+def _shown(value):
+    """A value in the message of an error, also one that does not show itself."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {type(value).__name__}"
 
 
 def _pairs(field, pairs):
     try:
         given = [(kind, value) for kind, value in pairs]
     except (TypeError, ValueError):
-        raise ValueError(f"{field} is {pairs!r}: allowed are lists of (kind, value)") from None
-    return [(_code(f"kind in {field}", kind, PEER_KINDS), _text(value)) for kind, value in given]
+        raise ValueError(
+            f"{field} is {_shown(pairs)}: allowed are lists of (kind, value)"
+        ) from None
+    return [(_code(f"kind in {field}", kind, PEER_KINDS), _name(field, value)) for kind, value in given]
+
+
+def _name(field, value):
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace")
+    if isinstance(value, bytes):
+        return value
+    raise ValueError(f"value in {field} is {_shown(value)}: allowed are names, as str or bytes")
 
 
 def _ranks(ranks):
-    result = {}
-    for name, rank in (ranks or {}).items():
-        if name not in RANKS:
-            raise ValueError(f"ranks names {name!r}: allowed are {', '.join(RANKS)}")
-        try:
-            index, size = rank
-        except (TypeError, ValueError):
-            raise ValueError(f"ranks[{name!r}] is {rank!r}: allowed are (index, size)") from None
-        size = _number(f"size of ranks[{name!r}]", size, _U32)
-        index = _number(f"index of ranks[{name!r}]", index, _U32)
-        if index >= max(size, 1):
-            raise ValueError(f"ranks[{name!r}] is {rank!r}: allowed are indexes below the size")
-        result[name] = _library.Rank(index, size)
-    return result
+    if ranks is None:
+        return {}
+    if not isinstance(ranks, Mapping):
+        raise ValueError(
+            f'ranks is {_shown(ranks)}: allowed are dicts such as {{"tp": (index, size)}}'
+        )
+    return {name: _rank(name, rank) for name, rank in ranks.items()}
+
+
+def _rank(name, rank):
+    if name not in RANKS:
+        raise ValueError(f"ranks names {_shown(name)}: allowed are {', '.join(RANKS)}")
+    try:
+        index, size = rank
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"ranks[{name!r}] is {_shown(rank)}: allowed are (index, size)"
+        ) from None
+    size = _number(f"size of ranks[{name!r}]", size, _U32)
+    index = _number(f"index of ranks[{name!r}]", index, _U32)
+    if index >= max(size, 1):
+        raise ValueError(f"ranks[{name!r}] is {_shown(rank)}: allowed are indexes below the size")
+    return _library.Rank(index, size)

@@ -7,6 +7,8 @@ reads as not known: features are looked for, versions are not.
 import sys
 from importlib import metadata
 
+from inflightd_hook._worker import is_traceparent
+
 FAKE_HOST = "2.2.2.2"
 """``disaggregation.utils.FAKE_BOOTSTRAP_HOST``: warm-up and health requests; nothing is sent."""
 
@@ -215,13 +217,15 @@ def has_ranks(manager):
 
 
 def traceparent(req):
-    """W3C trace context of the request, where the engine traces."""
+    """W3C trace context of the request, where the engine traces; one that is not well formed is
+    none, and no reason to lose the request."""
     trace = sys.modules.get("opentelemetry.trace")
     holder = getattr(getattr(req, "time_stats", None), "trace_ctx", None)
     context = getattr(holder, "root_span_context", None)
     if isinstance(context, dict) and "traceparent" in context:
         # As it came from the tokenizer's process, where this one does not trace.
-        return str(context["traceparent"])
+        stated = str(context["traceparent"])
+        return stated if is_traceparent(stated) else None
     if trace is None or context is None:
         return None
     span = trace.get_current_span(context).get_span_context()

@@ -156,4 +156,5 @@ class Shards:
         """The transfer call ended."""
         if chunk is not None:
             self._adopt(chunk)
-            self._mark(chunk, "done", nbytes, ok)
+            # What an engine's status compares to may be a bool of its own kind.
+            self._mark(chunk, "done", nbytes, bool(ok))
