@@ -7,6 +7,7 @@
 //! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
 //! * [`journal`]: what was told, across the agent's lives; [`tap`] and [`replay`]: captures;
 //! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for;
+//! * [`shown`]: what of that people may be shown;
 //! * [`heap`]: memory goes back to the system after a flood;
 //! * [`log`]: the agent's own log, which holds up nobody;
 //! * [`telemetry`]: the same for collectors and scrapers, in a thread of its own.
@@ -39,6 +40,7 @@ pub mod reload;
 pub mod replay;
 pub mod rooms;
 pub mod run;
+pub mod shown;
 pub mod sink;
 pub mod subject;
 pub mod table;

@@ -15,6 +15,7 @@ use std::time::Duration;
 use tracing::Subscriber;
 
 use crate::config::clean;
+use crate::shown::{lossy, plain};
 
 /// Most lines that wait.
 const LINES_MAX: usize = 1024;
@@ -90,8 +91,8 @@ impl Write for Log {
         // Paths and names come from others: they must not be able to begin a line of their own or
         // to move a cursor.
         let short = bytes.get(..LINE_BYTES_MAX).unwrap_or(bytes);
-        let text = String::from_utf8_lossy(short);
-        let mut line = clean(text.strip_suffix('\n').unwrap_or(&text));
+        let text = lossy(short, short.len() < bytes.len());
+        let mut line = plain(&clean(text.strip_suffix('\n').unwrap_or(&text)));
         if short.len() < bytes.len() {
             line.push('…');
         }
@@ -134,7 +135,7 @@ mod tests {
         let (reader, writer) = io::pipe().unwrap();
         let log = Log::start(writer).unwrap();
         tracing::subscriber::with_default(log.subscriber(tracing::Level::INFO), || {
-            let library = "/tmp/odd\nERROR forged\r\u{1b}[2J\u{9b}1m";
+            let library = "/tmp/odd\nERROR forged\r\u{1b}[2J\u{9b}1m\u{202e}gnol\u{2028}";
             tracing::info!(library = %library, build = library, "probes are on {library}");
             tracing::warn!("{}", "x".repeat(10_000));
         });
@@ -144,6 +145,7 @@ mod tests {
         let lines: Vec<String> = BufReader::new(reader).lines().map(Result::unwrap).collect();
         assert_eq!(lines.len(), 3, "{lines:#?}");
         assert!(lines.iter().flat_map(|line| line.chars()).all(|c| !c.is_control()), "{lines:#?}");
+        assert_eq!(plain(&lines[0]), lines[0]);
         assert!(lines[0].contains("INFO") && lines[0].contains(r"/tmp/odd\nERROR forged\r"));
         assert!(lines[1].len() < LINE_BYTES_MAX + 8 && lines[1].ends_with('…'));
         assert_eq!(lines[2], "the last word");

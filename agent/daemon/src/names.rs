@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use inflightd_abi::record::RID_BYTES;
 use inflightd_abi::table::{self, EntryView, Header, PeerKind, Ranks, Role, Text};
 use inflightd_core::Nanos;
 use inflightd_core::fact::{Peer, Seq, Worker};
 
 use crate::clock::Clock;
 use crate::identity::Identity;
+use crate::shown;
 
 /// Most peers whose names are kept. Those that no room needs are forgotten when half of it is
 /// full; a newcomer beyond it stays nameless, so its rooms are known not to name all their peers.
@@ -129,7 +131,7 @@ impl About {
 }
 
 fn lossy<const N: usize>(text: &Text<N>) -> String {
-    String::from_utf8_lossy(text.bytes()).into_owned()
+    shown::lossy(text.bytes(), text.is_cut())
 }
 
 /// A worker by name.
@@ -159,7 +161,8 @@ impl RoomName {
     /// The texts of a mark, which has the request id only, and of its entry where that is known.
     pub fn marked(rid: &[u8], view: Option<&EntryView>) -> Self {
         let of_entry = view.map(Self::of).unwrap_or_default();
-        Self { rid: String::from_utf8_lossy(rid).into_owned(), ..of_entry }
+        // The kernel keeps a place for the NUL at the end.
+        Self { rid: shown::lossy(rid, rid.len() + 1 >= RID_BYTES), ..of_entry }
     }
 }
 
@@ -352,6 +355,13 @@ mod tests {
         let again = names.peer(PeerName::nixl(b"8")).unwrap();
         assert!(again.0 as usize >= PEERS_MAX, "a number is never used again");
         assert_eq!(names.peer_name(Peer(8)), None);
+    }
+
+    #[test]
+    fn a_request_id_that_a_mark_has_cut_ends_with_a_whole_character() {
+        let rid = |whole: &str| RoomName::marked(&whole.as_bytes()[..63], None).rid;
+        assert_eq!(rid(&format!("{}é", "x".repeat(62))), "x".repeat(62));
+        assert_eq!(rid(&format!("{}é!", "x".repeat(61))), "x".repeat(61) + "é");
     }
 
     #[test]

@@ -11,7 +11,6 @@ mod text;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -28,6 +27,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::discover::{Census, Read};
 use crate::error::RunError;
+use crate::shown;
 use crate::subject::{self, Unfit};
 use crate::table;
 
@@ -94,12 +94,8 @@ pub fn doctor(args: &cli::Doctor) -> Result<ExitCode, RunError> {
     } else {
         text::render(&report)
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(RunError::io("writing the report")(error))
-        }
-        _ => Ok(ExitCode::from(report.exit_code())),
-    }
+    shown::print(text.as_bytes(), "writing the report")?;
+    Ok(ExitCode::from(report.exit_code()))
 }
 
 /// Looks at everything; at these processes only, where any are named.

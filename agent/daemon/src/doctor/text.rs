@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::node::State;
 use super::{Engine, LibraryRow, Report};
+use crate::shown::plain;
 use crate::sink::counted;
 
 /// Columns of a line.
@@ -18,7 +19,7 @@ impl Page {
     /// A line; what does not fit goes on, indented by `hang`.
     fn line(&mut self, text: &str, hang: usize) {
         // Names come from other processes.
-        let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+        let text = plain(text);
         let mut rest = text.as_str();
         let mut indent = 0;
         loop {

@@ -163,11 +163,12 @@ impl RanksField {
 /// Bytes of a room.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct BytesField {
-    /// What the engine expects; 0 when it does not say.
+    /// What the engine expects to move in all; 0 where it does not say, which is not nothing.
     pub expected: u64,
-    /// What transfer calls were given.
+    /// What transfer calls were given so far; 0 where none was, or none is seen.
     pub posted: u64,
-    /// What has arrived, as far as can be told.
+    /// What has arrived, as far as can be told. It may be more than both where the engine states
+    /// too little.
     pub completed: u64,
 }
 

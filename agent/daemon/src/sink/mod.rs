@@ -18,7 +18,7 @@ pub use line::{
 pub use outlet::{Lost, Outlet, Sent, Weight};
 pub use room::RoomId;
 pub(crate) use words::counted;
-pub use words::{size, span};
+pub use words::{size, span, whole};
 pub use writer::{Writer, outcome, sights};
 
 /// A line as people read it, in one line also where it is an alert; without a line feed.

@@ -2,21 +2,17 @@
 
 use super::line::{Line, PeerField};
 use super::{alert, words};
+use crate::shown::plain;
 
 /// The line as text, without a line feed at its end: several rows where it is an alert.
 pub(super) fn render(line: &Line) -> String {
     match (line.kind, line.severity) {
         ("verdict", Some("alert")) => {
-            let rows: Vec<String> = alert::rows(line).iter().map(|row| clean(row)).collect();
+            let rows: Vec<String> = alert::rows(line).iter().map(|row| plain(row)).collect();
             rows.join("\n")
         }
         _ => one(line),
     }
-}
-
-/// A name comes from another process: it must not be able to start a line of its own.
-fn clean(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), "?")
 }
 
 /// The line as text in one line, without a line feed.
@@ -42,7 +38,7 @@ pub(super) fn one(line: &Line) -> String {
     if line.maybe_repeated {
         text.push_str("  [may be a repetition]");
     }
-    clean(&text)
+    plain(&text)
 }
 
 fn append(line: &Line) -> String {
@@ -174,11 +170,9 @@ pub(super) fn seconds(seconds: Option<f64>) -> String {
 
 pub(super) fn amounts(line: &Line) -> String {
     line.bytes.map_or_else(String::new, |bytes| {
-        format!(
-            "{} of {} arrived",
-            words::size(bytes.completed),
-            words::size(bytes.posted.max(bytes.expected))
-        )
+        let whole = words::whole(bytes.expected, bytes.posted);
+        let whole = whole.unwrap_or_else(|| "an unknown number".to_owned());
+        format!("{} of {whole} arrived", words::size(bytes.completed))
     })
 }
 
@@ -267,8 +261,23 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_name_cannot_begin_a_line_or_move_the_cursor() {
-        let append = Line { rid: Some("a\nb\x1b[2Jc".to_owned()), ..line("append") };
-        assert!(render(&append).ends_with("rid a?b?[2Jc"));
+    fn a_name_cannot_begin_a_line_move_the_cursor_or_turn_the_text() {
+        let rid = Some("a\nb\x1b[2Jc\u{202e}d\u{2028}e\u{200f}".to_owned());
+        let append = Line { rid: rid.clone(), ..line("append") };
+        assert!(render(&append).ends_with("rid a?b?[2Jc?d?e?"));
+        let alert = Line { rid, severity: Some("alert"), ..line("verdict") };
+        assert!(render(&alert).contains("rid a?b?[2Jc?d?e?\n    state"), "{}", render(&alert));
+    }
+
+    #[test]
+    fn what_the_engine_does_not_say_is_not_called_nothing() {
+        let of = |expected, posted| {
+            let bytes = BytesField { expected, posted, completed: 1024 };
+            amounts(&Line { bytes: Some(bytes), ..Line::default() })
+        };
+        assert_eq!(of(0, 0), "1.0 KiB of an unknown number arrived");
+        assert_eq!(of(0, 2048), "1.0 KiB of 2.0 KiB posted arrived");
+        assert_eq!(of(4096, 2048), "1.0 KiB of 4.0 KiB arrived");
+        assert_eq!(of(4096, 8192), "1.0 KiB of 8.0 KiB arrived", "more was posted than expected");
     }
 }

@@ -216,6 +216,16 @@ pub fn size(bytes: u64) -> String {
     )
 }
 
+/// What is to arrive of a room, for people; nothing where neither the engine nor a post says.
+pub fn whole(expected: u64, posted: u64) -> Option<String> {
+    match (expected, posted) {
+        (0, 0) => None,
+        // There may be more to come.
+        (0, posted) => Some(format!("{} posted", size(posted))),
+        _ => Some(size(expected.max(posted))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use inflightd_core::fact::Peer;
