@@ -38,6 +38,14 @@ before them: they are defaults of a cluster):
   OTEL_EXPORTER_OTLP_ENDPOINT, _PROTOCOL, _TIMEOUT (milliseconds), _HEADERS, _CERTIFICATE,
   _CLIENT_CERTIFICATE and _CLIENT_KEY.";
 
+const ROOMS_CODES: &str = "\
+Exit codes:
+  0  the agent has answered, also where no room is open
+  1  the answer could not be read or written
+  2  wrong arguments or configuration
+  6  a process given by --pid has gone or is not a worker, or the agent does not watch it
+  7  no agent answers";
+
 const DOCTOR_CODES: &str = "\
 Exit codes:
   0  an agent runs and every source sees every worker
@@ -57,6 +65,7 @@ pub enum Command {
     /// Judge a capture again: the same lines as the agent printed when it was made.
     Replay(Replay),
     /// Show the rooms that are open now, the oldest first.
+    #[command(after_help = ROOMS_CODES)]
     Rooms(Rooms),
     /// What can be seen on this node, what cannot and why, and what would mend it.
     #[command(after_help = DOCTOR_CODES)]
@@ -130,10 +139,13 @@ pub struct Rooms {
     #[arg(long, value_name = "COUNT", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(0..=16_384))]
     pub limit: u32,
-    /// State directory of the agent to ask [default: that of the configuration, else
-    /// /run/inflightd].
+    /// State directory of the agent to ask [default: `INFLIGHTD_STATE_DIR`, else as the file of
+    /// --config says, else /run/inflightd].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
+    /// The agent's configuration file [default: /etc/inflightd/inflightd.toml, where it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
 }
 
 /// `inflightd check-config`.
@@ -156,10 +168,11 @@ pub struct Doctor {
     /// Look at this process; may be given several times. Without it at all.
     #[arg(long, value_name = "PID")]
     pub pid: Vec<u32>,
-    /// Where the agent to be asked keeps its socket [default: as the configuration says].
+    /// State directory of the agent to ask [default: `INFLIGHTD_STATE_DIR`, else as the file of
+    /// --config says, else /run/inflightd].
     #[arg(long, value_name = "DIR")]
     pub state_dir: Option<PathBuf>,
-    /// The agent's configuration file [default: /etc/inflightd/inflightd.toml].
+    /// The agent's configuration file [default: /etc/inflightd/inflightd.toml, where it is there].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 }

@@ -77,7 +77,12 @@ pub struct StalledView {
 pub struct RoomsView {
     /// Open rooms in all; `rooms` may be fewer.
     pub open: u64,
-    /// The oldest first.
+    /// Rooms that have left the queue under a thread that stays with them, listed beside the open
+    /// ones while a verdict stands on them.
+    pub left: u64,
+    /// How many of both are in an alert, those that `limit` cuts off counted.
+    pub alerts: u64,
+    /// The oldest first, `limit` of them.
     pub rooms: Vec<RoomView>,
 }
 
@@ -102,7 +107,7 @@ pub struct RoomView {
     /// `left` where it has left the queue and its thread stays with it: such a room is listed while
     /// a verdict stands on it.
     pub phase: &'static str,
-    /// Bytes of the room.
+    /// Bytes of the room; `expected` is 0 where the engine does not say how many they are.
     pub bytes: BytesField,
     /// Transfer calls begun.
     pub posts: u64,

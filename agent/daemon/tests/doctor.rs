@@ -1,4 +1,5 @@
-//! `inflightd doctor` on this machine, with and without rights. Needs root.
+//! `inflightd doctor` on this machine, with and without rights, and whom `rooms` does not know.
+//! Needs root.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -158,4 +159,32 @@ fn a_process_that_is_no_worker_is_told_as_such() {
     let told = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(6), "{told}");
     assert!(told.contains("no such process"), "{told}");
+}
+
+#[test]
+fn a_process_that_is_no_worker_is_not_said_to_have_no_rooms() {
+    let _turn = turn();
+    let state = tempfile::tempdir().unwrap();
+    let worker = Worker::table("peer");
+    let agent = Agent::start(state.path(), &["--pid", &worker.pid().to_string()]);
+    agent.wait_for(worker.pid(), "coverage", |_| true);
+    let config = state.path().join("inflightd.toml");
+    std::fs::write(&config, format!("state_dir = {:?}\n", state.path())).unwrap();
+    let rooms = |pid: &str| {
+        let output = inflightd(&["rooms", "--pid", pid, "--config"]).arg(&config).output().unwrap();
+        let [out, err] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), out, err)
+    };
+    let (code, out, err) = rooms(&worker.pid().to_string());
+    assert_eq!((code, out.as_str()), (Some(0), "no open rooms\n"), "{err}");
+    let own = std::process::id().to_string();
+    // What the first process of a node is may be hidden from who asks.
+    for (pid, why) in [("999999999", "no such process"), (&own, "it is no worker"), ("1", "")] {
+        let (code, out, err) = rooms(pid);
+        assert_eq!((code, out.as_str()), (Some(6), ""), "{err}");
+        let told = format!("--pid {pid}: the agent knows no such worker: {why}");
+        assert!(err.contains(&told), "{err}");
+    }
+    agent.end(Signal::TERM);
 }

@@ -269,8 +269,9 @@ fn open_rooms_are_listed_the_oldest_first() {
     assert_eq!(first["worker"]["pid"], worker.pid());
     assert_eq!(first["peers"][0]["value"], "nobody");
     assert!(first["dwell_s"].as_f64().unwrap() >= 1.0, "{first:#}");
-    let standing = rooms.iter().find(|room| room["verdict"]["severity"] == "alert");
-    assert!(standing.is_some(), "{rooms:#?}");
+    let standing = rooms.iter().filter(|room| room["verdict"]["severity"] == "alert");
+    let alerts = standing.count();
+    assert!(alerts > 0 && view["alerts"] == alerts, "{view:#?}");
     let shown = |more: &[&str]| {
         let state = state.path().to_str().unwrap();
         let output = inflightd(&["rooms", "--state-dir", state]).args(more).output().unwrap();
@@ -285,6 +286,10 @@ fn open_rooms_are_listed_the_oldest_first() {
     let one: Value =
         serde_json::from_str(&shown(&["--json", "--pid", &pid, "--limit", "1"])).unwrap();
     assert_eq!((&one["open"], one["rooms"].as_array().unwrap().len()), (&3.into(), 1));
+    assert_eq!((&one["left"], &one["alerts"]), (&0.into(), &alerts.into()), "{one:#}");
+    let none = shown(&["--pid", &pid, "--limit", "0"]);
+    let sum = format!("3 open rooms, {alerts} of them in an alert; none shown");
+    assert!(none.starts_with(&sum) && none.lines().count() == 1, "{none}");
     agent.end(Signal::TERM);
     let output = inflightd(&["rooms", "--state-dir"]).arg(state.path()).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();

@@ -100,11 +100,15 @@ impl Agent {
                 seen.extend(told.map(|room| (number, room)));
             }
         }
-        let open = seen.iter().filter(|(_, room)| !room.left).count() as u64;
+        let count =
+            |what: fn(&Seen<'_>) -> bool| seen.iter().filter(|(_, room)| what(room)).count();
+        let left = count(|room| room.left) as u64;
+        let open = seen.len() as u64 - left;
+        let alerts = count(|room| room.standing.is_some_and(|standing| standing.is_alert())) as u64;
         seen.sort_unstable_by_key(|(number, room)| (room.appended_at, *number, room.seq));
         seen.truncate(most);
         let rooms = seen.iter().map(|(number, room)| self.room_view(*number, room, now)).collect();
-        RoomsView { open, rooms }
+        RoomsView { open, left, alerts, rooms }
     }
 
     fn room_view(&self, worker: Worker, room: &Seen<'_>, now: Nanos) -> RoomView {

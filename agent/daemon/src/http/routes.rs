@@ -120,14 +120,21 @@ async fn worker(
         Ok(own_only) => own_only,
         Err(told) => return refuse(StatusCode::BAD_REQUEST, &told),
     };
-    match ask(&front, Ask::Workers(Whose::Process(pid))).await {
-        Ok(Answer::Workers(view)) if view.workers.is_empty() => {
-            let told = format!("process {pid} is no worker under watch: /workers lists them");
-            refuse(StatusCode::NOT_FOUND, &told)
-        }
-        Ok(Answer::Workers(view)) => said(!is_sick(&view, own_only), &view),
-        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+    match watched(&front, pid).await {
+        Ok(view) => said(!is_sick(&view, own_only), &view),
         Err(refusal) => refusal,
+    }
+}
+
+/// The workers of a process; a refusal where the agent watches none of it.
+async fn watched(front: &Front, pid: u32) -> Result<WorkersView, Response> {
+    match ask(front, Ask::Workers(Whose::Process(pid))).await? {
+        Answer::Workers(view) if view.workers.is_empty() => {
+            let told = format!("process {pid} is no worker under watch: /workers lists them");
+            Err(refuse(StatusCode::NOT_FOUND, &told))
+        }
+        Answer::Workers(view) => Ok(view),
+        _ => Err(refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for")),
     }
 }
 
@@ -171,10 +178,19 @@ async fn rooms(State(front): State<Front>, RawQuery(query): RawQuery) -> Respons
         Ok(limits) => limits,
         Err(told) => return refuse(StatusCode::BAD_REQUEST, &told),
     };
-    match ask(&front, Ask::Rooms(most, pid)).await {
-        Ok(Answer::Rooms(view)) => said(true, &view),
-        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
-        Err(refusal) => refusal,
+    let view = match ask(&front, Ask::Rooms(most, pid)).await {
+        Ok(Answer::Rooms(view)) => view,
+        Ok(_) => {
+            return refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for");
+        }
+        Err(refusal) => return refusal,
+    };
+    // A worker that is idle has no rooms, and whoever is no worker: only the first is an answer.
+    match pid.filter(|_| view.open + view.left == 0) {
+        Some(pid) => {
+            watched(&front, pid).await.map_or_else(|refusal| refusal, |_| said(true, &view))
+        }
+        None => said(true, &view),
     }
 }
 
