@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Parser, Subcommand};
+
+use crate::runbook::PAGES;
 
 /// Says why a KV transfer hangs: watches the inflight queues of LLM engines on this node.
 #[derive(Debug, Parser)]
@@ -70,6 +73,8 @@ pub enum Command {
     /// What can be seen on this node, what cannot and why, and what would mend it.
     #[command(after_help = DOCTOR_CODES)]
     Doctor(Doctor),
+    /// Print what to do about an alert: the page that the alert names. Without a name, list all.
+    Runbook(Runbook),
     /// Check a configuration file: all its errors at once, or the configuration in force.
     CheckConfig(CheckConfig),
 }
@@ -146,6 +151,15 @@ pub struct Rooms {
     /// The agent's configuration file [default: /etc/inflightd/inflightd.toml, where it is there].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+}
+
+/// `inflightd runbook`.
+#[derive(Debug, clap::Args)]
+pub struct Runbook {
+    /// Which page, such as `peer_frozen`.
+    #[arg(hide_possible_values = true, value_parser =
+          PossibleValuesParser::new(PAGES.iter().map(|(name, _)| *name)))]
+    pub name: Option<String>,
 }
 
 /// `inflightd check-config`.

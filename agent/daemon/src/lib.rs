@@ -40,6 +40,7 @@ pub mod reload;
 pub mod replay;
 pub mod rooms;
 pub mod run;
+pub mod runbook;
 pub mod shown;
 pub mod sink;
 pub mod subject;

@@ -29,7 +29,7 @@ pub(super) fn rows(line: &Line) -> Vec<String> {
     }
     if let Some(cause) = line.cause.flatten() {
         rows.push(row("next", next::step(cause)));
-        rows.push(row("", &format!("runbook: dashboards/runbooks/{cause}.md")));
+        rows.push(row("", &format!("runbook: inflightd runbook {cause}")));
     }
     rows
 }
@@ -119,7 +119,7 @@ mod tests {
     coverage   sees table; marks blind (not_attached)
     next       on the peer's node `kill -CONT` it if it was stopped by hand, else take its stacks \
                    and restart it
-               runbook: dashboards/runbooks/peer_frozen.md";
+               runbook: inflightd runbook peer_frozen";
         assert_eq!(text::render(&verdict), expected);
     }
 

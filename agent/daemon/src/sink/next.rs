@@ -48,14 +48,14 @@ pub(super) fn step(cause: &str) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runbook::PAGES;
 
     #[test]
     fn each_cause_has_a_step_and_a_runbook() {
         for cause in Cause::ALL {
             let name = cause.name();
             assert!((20..=110).contains(&step(name).len()), "{name}");
-            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../dashboards/runbooks/");
-            assert!(std::path::Path::new(&format!("{path}{name}.md")).exists(), "{name}");
+            assert!(PAGES.iter().any(|(page, _)| *page == name), "{name}");
         }
     }
 }
