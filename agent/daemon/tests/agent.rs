@@ -267,7 +267,12 @@ fn what_cannot_be_opened_is_named_with_a_remedy() {
     std::fs::write(&words, "hello\n").unwrap();
     let bad = path("bad");
     std::fs::write(&bad, "# inflightd capture 1\n7 w0 what\n").unwrap();
-    let cases: [(&[&str], i32, &[&str]); 6] = [
+    let folder = dir.path().to_str().unwrap();
+    let remedy = "give a file that `inflightd run --capture` has written";
+    let cases: [(&[&str], i32, &[&str]); 9] = [
+        (&["replay", env!("CARGO_BIN_EXE_inflightd")], 2, &["its first line is not", remedy]),
+        (&["replay", folder], 2, &["it is a directory", remedy]),
+        (&["runbook", "peer_frosen"], 2, &["peer_frosen", "peer_frozen"]),
         (&["replay", &none], 1, &["opening the capture", &none, "No such file"]),
         (&["replay", &file], 2, &[&file, "its first line is not"]),
         (&["replay", &words], 2, &[&words, "its first line is not"]),
