@@ -221,9 +221,9 @@ fn log(report: &AttachReport) {
     for library in report.libraries.iter().filter(|library| library.fresh) {
         tracing::info!(
             library = %library.path.display(),
-            build = library.build.as_deref().unwrap_or("unknown"),
-            attached = ?library.attached,
-            gaps = ?library.gaps,
+            build = library.build_in_words(),
+            attached = library.attached_in_words(),
+            gaps = library.gaps_in_words(),
             "probes are on a library"
         );
     }

@@ -12,7 +12,7 @@ use crate::error::chain;
 use crate::names::{About, WorkerName};
 use crate::proc::{self, TableMap};
 use crate::table::{Mapped, OpenError};
-use crate::worker::{self, History, Removals, Tracker, Watched};
+use crate::worker::{self, History, Removals, Tally, Tracker, Watched};
 
 impl Agent {
     /// Looks for workers that are new, and for those that have gone.
@@ -280,7 +280,16 @@ impl Agent {
         self.tell(number, at, Fact::Ended);
         if let Some(mut watched) = self.workers.remove(&number) {
             watched.ended_at = Some(at);
-            tracing::info!(pid = watched.pid, tally = ?watched.tracker.tally(), "a worker has ended");
+            let Tally { disagreements, unplaced, torn, evicted, refused } = watched.tracker.tally();
+            tracing::info!(
+                pid = watched.pid,
+                disagreements,
+                unplaced,
+                torn,
+                evicted,
+                refused,
+                "a worker has ended"
+            );
             self.ended.push(watched);
         }
     }

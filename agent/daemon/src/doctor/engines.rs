@@ -199,7 +199,7 @@ pub(super) fn rows(survey: &Survey) -> Vec<LibraryRow> {
             expected_ns: EMULATED_NS,
         });
         let gaps = report.gaps.iter().map(|(group, gap)| GapRow {
-            group: format!("{group:?}"),
+            group: group.to_string(),
             why: gap.to_string(),
             would_cost_ns: match gap {
                 Gap::Refused(_, Refusal::SingleStepped(_)) => Some(SINGLE_STEP_NS),

@@ -1,5 +1,7 @@
 //! What is attached where: catalogue × library → points and gaps. Pure, and tested with a fake.
 
+use std::fmt;
+
 use inflightd_abi::{
     layout::{END_SEEN, issued_cookie},
     record::Kind,
@@ -45,6 +47,22 @@ impl Group {
         Self::Flush,
         Self::EpError,
     ];
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mark(kind) => {
+                let symbol = Kind::MARKS.iter().find(|(_, of)| of == kind);
+                return f.write_str(symbol.map_or("a mark", |(symbol, _)| *symbol));
+            }
+            Self::XferPost => "xfer_post",
+            Self::XferRet => "xfer_ret",
+            Self::XferRelease => "xfer_release",
+            Self::Flush => "flush",
+            Self::EpError => "ep_error",
+        })
+    }
 }
 
 /// Where return probes, which put another address in place of the caller's, are allowed.

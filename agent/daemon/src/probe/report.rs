@@ -88,6 +88,22 @@ impl LibraryReport {
         matches!(self.family, Family::Nixl | Family::Ucp) && self.build.is_none()
     }
 
+    /// The known build in words.
+    pub fn build_in_words(&self) -> &str {
+        let without = if self.degraded() { "unknown" } else { "any build" };
+        self.build.as_deref().unwrap_or(without)
+    }
+
+    /// What is attached in words.
+    pub fn attached_in_words(&self) -> String {
+        listed(self.attached.iter().map(ToString::to_string), ", ")
+    }
+
+    /// What is not attached, and why, in words.
+    pub fn gaps_in_words(&self) -> String {
+        listed(self.gaps.iter().map(|(group, gap)| format!("{group}: {gap}")), "; ")
+    }
+
     pub(crate) fn unreadable(family: Family, path: PathBuf, problem: Arc<AttachError>) -> Self {
         Self {
             family,
@@ -101,6 +117,11 @@ impl LibraryReport {
             problem: Some(problem),
         }
     }
+}
+
+fn listed(texts: impl Iterator<Item = String>, between: &str) -> String {
+    let texts: Vec<String> = texts.collect();
+    if texts.is_empty() { "none".to_owned() } else { texts.join(between) }
 }
 
 /// What is seen of a process.
@@ -128,4 +149,41 @@ impl AttachReport {
 pub struct Released {
     /// Libraries that no known process uses any more.
     pub unused: Vec<ObjectKey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use inflightd_abi::record::Kind;
+
+    use super::*;
+
+    #[test]
+    fn a_library_is_told_in_words() {
+        let none = Arc::new(AttachError::TooMany);
+        let own = LibraryReport::unreadable(Family::Inflight, PathBuf::from("/x"), none);
+        assert_eq!(own.build_in_words(), "any build");
+        assert_eq!((own.attached_in_words(), own.gaps_in_words()), ("none".into(), "none".into()));
+        let nixl = LibraryReport {
+            family: Family::Nixl,
+            attached: vec![Group::Mark(Kind::Open), Group::XferPost],
+            gaps: vec![(Group::Flush, Gap::Missing("f")), (Group::EpError, Gap::Missing("e"))],
+            ..own
+        };
+        assert_eq!(nixl.build_in_words(), "unknown");
+        assert_eq!(nixl.attached_in_words(), "inflight_mark_open, xfer_post");
+        assert_eq!(
+            nixl.gaps_in_words(),
+            "flush: the library exports no `f…`; ep_error: the library exports no `e…`"
+        );
+        let known = LibraryReport { build: Some("nixl 0.6".to_owned()), ..nixl };
+        assert_eq!(known.build_in_words(), "nixl 0.6");
+    }
+
+    #[test]
+    fn each_group_has_a_word_of_its_own() {
+        let words: std::collections::BTreeSet<String> =
+            Group::ALL.iter().map(ToString::to_string).collect();
+        assert_eq!(words.len(), Group::ALL.len());
+        assert!(words.iter().flat_map(|word| word.chars()).all(|c| c == '_' || c.is_lowercase()));
+    }
 }
