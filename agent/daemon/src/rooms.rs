@@ -110,7 +110,7 @@ fn unknown(pid: u32) -> Result<RunError, RunError> {
                    --pid for others; without --pid this lists the rooms of all that it watches"
             .to_owned(),
     };
-    Ok(RunError::Pid { pid, why })
+    Ok(RunError::Pid { pid, why, denied: false })
 }
 
 fn page(body: &[u8]) -> Result<String, RunError> {
