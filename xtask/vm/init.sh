@@ -11,6 +11,15 @@ mount -t devtmpfs dev /dev
 mount -t tmpfs run /run
 mount -t tmpfs tmp /tmp
 
+# In the order in which they load. What is missing shows in what is asked of the machine.
+for module in /modules/*.ko; do
+    insmod "$module" 2>&1 | sed "s/^/@@ module /"
+done
+/sbin/ip link add v0 type veth peer name v1
+/sbin/ip link set v0 up
+/sbin/ip link set v1 up
+rdma link add rxe0 type rxe netdev v0 2>&1 | sed "s/^/@@ rdma /"
+
 # Prints each line of a file behind a word.
 tell() {
     while IFS= read -r line; do echo "@@ $1 $line"; done <"$2"

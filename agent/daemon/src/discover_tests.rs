@@ -2,7 +2,7 @@ use std::io::Write as _;
 
 use super::*;
 
-const STAT: Stat = Stat { state: b'S', start: 1, vsize: 4096, threads: 1 };
+const STAT: Stat = Stat { state: b'S', flags: 0, start: 1, vsize: 4096, threads: 1 };
 const MS: fn(u64) -> Nanos = Nanos::from_millis;
 
 fn seen(first: u64, read: u64) -> Seen {

@@ -36,8 +36,14 @@ pub(crate) fn run() -> Result<()> {
 /// What `vm` needs beside the rest.
 pub(crate) fn vm_tools() -> Result<()> {
     apt::want(&[("qemu-system-x86", "qemu-system-x86_64"), ("cpio", "cpio")])?;
-    // Its programs know no `--version`.
-    apt::want_files(&[("busybox-static", "/bin/busybox")])
+    // Their programs know no `--version`.
+    apt::want_files(&[
+        ("busybox-static", "/bin/busybox"),
+        ("kmod", "/sbin/depmod"),
+        ("iproute2", "/bin/rdma"),
+        ("xz-utils", "/usr/bin/xz"),
+        ("zstd", "/usr/bin/zstd"),
+    ])
 }
 
 /// What `bench` needs beside the rest.

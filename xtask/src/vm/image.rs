@@ -14,7 +14,7 @@ use crate::tree::{root, target};
 /// A static busybox, from Debian's `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
 /// Folders of the image, for `cpio` makes no parents.
-const FOLDERS: [&str; 4] = ["bin", "lib", "lib64", "etc"];
+const FOLDERS: [&str; 5] = ["bin", "sbin", "lib", "lib64", "etc"];
 
 /// Make the image; its file.
 pub(super) fn made() -> Result<PathBuf> {
@@ -26,10 +26,15 @@ pub(super) fn made() -> Result<PathBuf> {
     copy(Path::new(BUSYBOX), &home.join("bin/busybox"))?;
     symlink("busybox", home.join("bin/sh")).context("linking the image's shell")?;
     copy(&root().join("xtask/vm/init.sh"), &home.join("init"))?;
-    let programs =
-        [(target().join("release/inflightd"), "inflightd"), (price::load_program(), "load")];
+    let programs = [
+        (target().join("release/inflightd"), "bin/inflightd"),
+        (price::load_program(), "bin/load"),
+        // busybox has an `ip` of its own, which knows less; this one goes by its name.
+        (PathBuf::from("/bin/ip"), "sbin/ip"),
+        (PathBuf::from("/bin/rdma"), "bin/rdma"),
+    ];
     for (from, name) in programs {
-        copy(&from, &home.join("bin").join(name))?;
+        copy(&from, &home.join(name))?;
         for library in libraries(&from)? {
             copy(&library, &place(&home, &library)?)?;
         }
@@ -69,7 +74,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 }
 
 /// Pack the folder as the kernel unpacks it.
-fn packed(home: &Path) -> Result<PathBuf> {
+pub(super) fn packed(home: &Path) -> Result<PathBuf> {
     let file = home.with_extension("cpio");
     let out = fs::File::create(&file).with_context(|| format!("making {}", file.display()))?;
     let mut cpio = Command::new("sh");

@@ -75,10 +75,36 @@ fn refused(said: &Said<'_>) -> Vec<String> {
     faults
 }
 
+/// What the doctor has to say of such a machine: each check, and what its finding has in it.
+const DOCTOR: [(&str, &str); 2] = [
+    ("programs and a probe", " loaded, one put on a file"),
+    ("RDMA device", "rxe0 (soft-RoCE over v0), port 1 Ethernet ACTIVE v0; its sends pass"),
+];
+
+fn doctor(said: &Said<'_>) -> Vec<String> {
+    let report: String = said.all("doctor").collect::<Vec<_>>().join("\n");
+    let report: Value = match serde_json::from_str(&report) {
+        Ok(report) => report,
+        Err(error) => return vec![format!("the doctor's report is no JSON: {error}")],
+    };
+    let node = report.get("node").and_then(Value::as_array).into_iter().flatten();
+    let found = |name: &str| {
+        let check = node.clone().find(|check| word(check, "name") == name);
+        check.map(|check| word(check, "found").to_owned()).unwrap_or_default()
+    };
+    let wrong = DOCTOR.into_iter().filter(|(name, right)| !found(name).contains(right));
+    wrong
+        .map(|(name, right)| {
+            format!("the doctor says of {name}: {:?}, right is {right:?}", found(name))
+        })
+        .collect()
+}
+
 fn watches(said: &Said<'_>) -> Vec<String> {
     let lines: Vec<Value> = said.lines().collect();
     let mut faults: Vec<String> =
         said.all("missing").map(|text| format!("the agent never said {text}")).collect();
+    faults.extend(doctor(said));
     if said.get("agent_exit") != Some("0") {
         faults.push(format!("the agent ended with {:?}, right is 0", said.get("agent_exit")));
     }
@@ -116,17 +142,18 @@ fn rooms_of(line: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const GOOD: &str = "\
-booting\r
+    const GOOD: &str = r#"booting
 @@ kernel 6.1.0-57-amd64
+@@ doctor {"node": [{"name": "programs and a probe", "found": "11 loaded, one put on a file that nobody maps"},
+@@ doctor  {"name": "RDMA device", "found": "rxe0 (soft-RoCE over v0), port 1 Ethernet ACTIVE v0; its sends pass the kernel"}]}
 @@ load @stays marks=400 seconds=1.000 rooms=2
 @@ agent_exit 0
-@@ line {\"type\":\"dwell\",\"outcome\":\"success\"}
-@@ line {\"type\":\"dwell\",\"outcome\":\"success\"}
-@@ line {\"type\":\"verdict\",\"finding\":\"never_started\",\"cause\":\"worker_thread_dead\"}
-@@ line {\"type\":\"verdict\",\"finding\":\"blind\",\"cause\":\"unknown\"}
+@@ line {"type":"dwell","outcome":"success"}
+@@ line {"type":"dwell","outcome":"success"}
+@@ line {"type":"verdict","finding":"never_started","cause":"worker_thread_dead"}
+@@ line {"type":"verdict","finding":"blind","cause":"unknown"}
 @@ end
-";
+"#;
 
     #[test]
     fn a_machine_on_which_all_is_right() {
@@ -139,6 +166,9 @@ booting\r
         assert_eq!(wrong("@@ kernel 6.1.0-57-amd64", "").len(), 1);
         assert!(wrong("@@ end", "").first().is_some_and(|fault| fault.contains("its end")));
         assert_eq!(wrong("agent_exit 0", "agent_exit 1").len(), 1);
+        assert_eq!(wrong("ACTIVE", "DOWN").len(), 1);
+        assert_eq!(wrong("loaded, one", "not loaded").len(), 1);
+        assert_eq!(wrong("@@ doctor {", "@@ doctor ").len(), 1);
         assert_eq!(wrong("rooms=2", "rooms=3").len(), 1);
         assert_eq!(wrong("\"blind\"", "\"stopped_midway\"").len(), 1);
         assert_eq!(wrong("@@ end", "@@ missing that\n@@ end").len(), 1);

@@ -8,6 +8,7 @@ mod deb;
 mod guest;
 mod image;
 mod judge;
+mod modules;
 
 use std::path::{Path, PathBuf};
 
@@ -104,13 +105,24 @@ fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
 /// Boot a kernel; its release, and what is wrong.
 fn boot(kernel: &Kernel, image: &Path, keep: Option<&PathBuf>) -> Result<(String, Vec<String>)> {
     let tree = deb::unpacked(kernel)?;
-    let serial = guest::run(&tree, image)?;
+    let home = tree.parent().context("a kernel's tree has a folder")?;
+    let image = joined(image, &modules::archive(&tree, home)?, &home.join("initrd"))?;
+    let serial = guest::run(&tree, &image)?;
     if let Some(dir) = keep {
         std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
         let file = dir.join(format!("{}.serial", kernel.name));
         std::fs::write(&file, &serial).with_context(|| format!("writing {}", file.display()))?;
     }
     Ok((judge::release(&serial).to_owned(), judge::faults(kernel.right, &serial)))
+}
+
+/// The two archives as one: the kernel unpacks one after the other.
+fn joined(common: &Path, own: &Path, to: &Path) -> Result<PathBuf> {
+    let read =
+        |path: &Path| std::fs::read(path).with_context(|| format!("reading {}", path.display()));
+    let whole = [read(common)?, read(own)?].concat();
+    std::fs::write(to, whole).with_context(|| format!("writing {}", to.display()))?;
+    Ok(to.to_owned())
 }
 
 fn wanted(names: &[String]) -> Result<Vec<Kernel>> {

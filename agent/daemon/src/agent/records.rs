@@ -9,6 +9,7 @@ use inflightd_core::{Event, Fact, Nanos, Sight, Source};
 use super::unhooked::notified;
 use super::{Agent, DOUBTED};
 use crate::names::PeerName;
+use crate::proc;
 use crate::worker::{self, Out};
 
 impl Agent {
@@ -183,12 +184,15 @@ impl Agent {
 
     fn take_exit(&mut self, exit: &record::Exit) {
         let (at, pid, tid) = (Nanos(exit.head.at), exit.head.tgid, Tid(exit.head.tid));
+        let mut served = false;
         for number in self.workers_of(pid) {
             self.with(number, |watched, out| {
-                watched.tracker.thread_ended(at, tid, out);
+                served |= watched.tracker.thread_ended(at, tid, out);
             });
         }
-        if exit.group_dead == 1 {
+        // A thread that ends with its process is no dead worker thread. The last one comes late where
+        // there is much to clear away, and older kernels do not say which one it is.
+        if exit.group_dead == 1 || (served && proc::is_ending(pid)) {
             self.process_gone(pid, at);
         }
     }

@@ -78,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_reused_pid_is_another_process() {
-        let stat = Stat { state: b'S', start: 7, vsize: 1, threads: 1 };
+        let stat = Stat { state: b'S', flags: 0, start: 7, vsize: 1, threads: 1 };
         assert_eq!(life_of(&stat, 7), Life::Running);
         assert_eq!(life_of(&stat, 6), Life::Gone);
         assert_eq!(life_of(&Stat { state: b'T', ..stat }, 7), Life::Stopped);

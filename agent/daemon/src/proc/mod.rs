@@ -1,5 +1,6 @@
 //! What `/proc` says about a process. Parsing is apart from reading, and bounded.
 
+mod ending;
 pub mod maps;
 mod pod;
 mod transports;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 
+pub use ending::is_ending;
 pub use maps::{LoadMap, Mapping, Maps, TableMap};
 pub use pod::PodUid;
 pub use transports::may_pass_sockets;
@@ -19,6 +21,8 @@ const SMALL_FILE: u64 = 16 * 1024;
 pub struct Stat {
     /// `R`, `S`, `T`, `Z`, … (field 3).
     pub state: u8,
+    /// The kernel's flags of the thread (field 9).
+    pub flags: u64,
     /// Clock ticks from boot to the process's start (field 22): with the pid, its identity.
     pub start: u64,
     /// Bytes of address space (field 23); 0 for a kernel thread and for a zombie.
@@ -30,8 +34,11 @@ pub struct Stat {
 impl Stat {
     /// Reads the process's or thread's own line.
     pub fn of(pid: u32) -> io::Result<Self> {
-        let text = small(&format!("/proc/{pid}/stat"))?;
-        Self::parse(&text).ok_or_else(|| malformed("stat", pid))
+        Self::at(&format!("/proc/{pid}/stat"))?.ok_or_else(|| malformed("stat", pid))
+    }
+
+    fn at(path: &str) -> io::Result<Option<Self>> {
+        Ok(Self::parse(&small(path)?))
     }
 
     /// Parses a line of `/proc/PID/stat`. The name in parentheses may hold anything.
@@ -41,6 +48,7 @@ impl Stat {
         let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
         Some(Self {
             state: *fields.first()?.as_bytes().first()?,
+            flags: fields.get(6)?.parse().ok()?,
             start: fields.get(19)?.parse().ok()?,
             vsize: fields.get(20)?.parse().ok()?,
             threads: fields.get(17)?.parse().ok()?,

@@ -127,7 +127,7 @@ impl Watched {
 
     /// How well the table sees, given its counters now.
     ///
-    /// It is full for as long as rooms are open that found no entry, and for [`FULL_DOUBT`] more:
+    /// It is full for as long as rooms are open that found no entry, and for a minute more:
     /// what was there before the agent came, or whose marks it missed, it cannot know.
     pub fn table_sight(&mut self, counters: &Counters, now: Nanos) -> Sight {
         let count = counters.overflows.saturating_add(counters.threads_overflow);
@@ -164,7 +164,7 @@ pub fn index(opened: &Opened) -> u64 {
 pub fn open(pid: u32, start: u64, map: &TableMap) -> Opened {
     let mapped = Mapped::open(pid, map)?;
     // Pids are used again: only now is it certain whose table was opened.
-    if !Stat::of(pid).is_ok_and(|stat| stat.start == start) {
+    if !Stat::of(pid).is_ok_and(|stat| stat.start == start) || proc::is_ending(pid) {
         return Err(OpenError::ProcessChanged);
     }
     let header = mapped.table().map_err(OpenError::Table)?.header();
