@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{ChildStdout, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -11,6 +13,8 @@ use crate::clock::Moment;
 use crate::say;
 use crate::watchdog::Watchdog;
 
+/// So long after a program was ended for its time its last lines are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How many of a failed command's last lines are shown.
 const TAIL: usize = 25;
 
@@ -65,12 +69,21 @@ impl Step<'_> {
         })?;
         let out = child.stdout.take().context("a piped stdout is always there")?;
         let watchdog = Watchdog::of(&child, limit);
+        let heard = hear(out);
         let mut lines = Vec::new();
-        for text in BufReader::new(out).split(b'\n') {
-            let text = text.with_context(|| format!("reading the output of `{shown}`"))?;
-            let text = String::from_utf8_lossy(&text).into_owned();
-            say::line(&text);
-            lines.push(text);
+        loop {
+            match heard.recv_timeout(LAST_WORDS) {
+                Ok(text) => {
+                    let text = text.with_context(|| format!("reading the output of `{shown}`"))?;
+                    let text = String::from_utf8_lossy(&text).into_owned();
+                    say::line(&text);
+                    lines.push(text);
+                }
+                // What it has started and left behind may hold the pipe for ever.
+                Err(RecvTimeoutError::Timeout) if watchdog.has_bitten() => break,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
         }
         if watchdog.bit() {
             say::line(format_args!("{} hung: ended after {limit:?}: `{shown}`", self.what));
@@ -97,6 +110,19 @@ impl Step<'_> {
         text.push_str(self.fix);
         text
     }
+}
+
+/// The lines of a pipe, read in a thread of its own until the pipe ends or nobody listens.
+fn hear(pipe: ChildStdout) -> Receiver<std::io::Result<Vec<u8>>> {
+    let (tell, heard) = mpsc::channel();
+    thread::spawn(move || {
+        for text in BufReader::new(pipe).split(b'\n') {
+            if tell.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    heard
 }
 
 /// The same command with stderr sent into stdout.
@@ -170,6 +196,17 @@ mod tests {
         let (lines, good) = STEP.told(&mut command, Duration::from_millis(300)).unwrap();
         assert_eq!(lines, ["one"]);
         assert!(!good);
+    }
+
+    #[test]
+    fn an_orphan_that_holds_the_pipe_is_not_waited_for() {
+        let mut command = Command::new("sh");
+        // The inner shell ends at once, and its child belongs to nobody then.
+        command.args(["-c", "sh -c 'sleep 30 &'; echo one; sleep 600"]);
+        let begun = Moment::now();
+        let (lines, good) = STEP.told(&mut command, Duration::from_millis(300)).unwrap();
+        assert_eq!(lines, ["one"]);
+        assert!(!good && Moment::now().seconds_after(begun) < 25.0);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -16,7 +18,8 @@ use rustix::process::{Pid, Signal, kill_process};
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     over: Option<Sender<()>>,
-    thread: Option<JoinHandle<bool>>,
+    thread: Option<JoinHandle<()>>,
+    bitten: Arc<AtomicBool>,
 }
 
 impl Watchdog {
@@ -24,24 +27,31 @@ impl Watchdog {
     pub(crate) fn of(child: &Child, limit: Duration) -> Self {
         let root = child.id();
         let (over, heard) = mpsc::channel();
+        let bitten = Arc::new(AtomicBool::new(false));
+        let bites = Arc::clone(&bitten);
         let thread = thread::spawn(move || {
-            let hangs = heard.recv_timeout(limit) == Err(RecvTimeoutError::Timeout);
-            if hangs {
+            if heard.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
                 family(root).into_iter().for_each(kill);
+                bites.store(true, Ordering::Relaxed);
             }
-            hangs
         });
-        Self { over: Some(over), thread: Some(thread) }
+        Self { over: Some(over), thread: Some(thread), bitten }
+    }
+
+    /// Whether the limit was passed by now.
+    pub(crate) fn has_bitten(&self) -> bool {
+        self.bitten.load(Ordering::Relaxed)
     }
 
     /// Ends the watch; whether the limit was passed.
     pub(crate) fn bit(mut self) -> bool {
-        self.end()
+        self.end();
+        self.has_bitten()
     }
 
-    fn end(&mut self) -> bool {
+    fn end(&mut self) {
         self.over.take();
-        self.thread.take().is_some_and(|thread| thread.join().unwrap_or(false))
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 

@@ -253,6 +253,8 @@ impl Book {
 
     /// A transfer call of the engine ends, by its mark.
     pub(crate) fn mark_done(&mut self, at: Nanos, seq: Seq, bytes: u64, ok: bool) {
+        // What has ended has begun, also where the engine marks only ends.
+        self.begin(seq);
         self.settle(at, seq);
         let Some(account) = self.accounts.get_mut(&seq) else {
             self.misfits += 1;

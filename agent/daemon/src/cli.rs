@@ -46,6 +46,7 @@ Exit codes:
   0  the agent has answered, also where no room is open
   1  the answer could not be read or written
   2  wrong arguments or configuration
+  3  a right is missing: the agent's socket is for root
   6  a process given by --pid has gone or is not a worker, or the agent does not watch it
   7  no agent answers";
 

@@ -114,7 +114,9 @@ impl RunError {
 
     /// Says why a process given by `--pid` is none to look at.
     pub fn pid(pid: u32, why: &Unfit) -> Self {
-        Self::Pid { pid, why: why.to_string(), denied: matches!(why, Unfit::Denied { .. }) }
+        let denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
+        let denied = matches!(why, Unfit::Denied { source, .. } if denied(source));
+        Self::Pid { pid, why: why.to_string(), denied }
     }
 
     /// The exit code; `--help` lists them.

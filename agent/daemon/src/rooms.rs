@@ -20,7 +20,10 @@ const CELL_MAX: usize = 28;
 #[derive(Debug, Deserialize)]
 struct Answer {
     open: u64,
+    // An agent that runs since before its binary was replaced does not say these two.
+    #[serde(default)]
     left: u64,
+    #[serde(default)]
     alerts: u64,
     rooms: Vec<Entry>,
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::probe::is_telling;
-use crate::proc::{Maps, Stat};
+use crate::proc::{self, Maps, Stat};
 
 /// Why a process is none to look at.
 #[derive(Debug, thiserror::Error)]
@@ -59,7 +59,7 @@ pub fn check(pid: u32, device: (u32, u32)) -> Result<(), Unfit> {
         }
         Ok(_) => Ok(()),
         Err(_) if stat.vsize == 0 => Err(Unfit::Kernel),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Unfit::Gone),
+        Err(error) if proc::is_gone(&error) => Err(Unfit::Gone),
         Err(source) => Err(Unfit::Denied { pid, source }),
     }
 }

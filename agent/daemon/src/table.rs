@@ -47,6 +47,9 @@ pub enum OpenError {
     /// Another process took the pid meanwhile.
     #[error("the process ended while its table was being opened")]
     ProcessChanged,
+    /// The process is on its way out: its end is near, and nothing of it is of use any more.
+    #[error("the process ends")]
+    Ending,
     /// The header names another process.
     #[error("the table's header names process {stated}, and this one is {}", ids(found))]
     WrongProcess {

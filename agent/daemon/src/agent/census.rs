@@ -125,6 +125,7 @@ impl Agent {
     fn found(&mut self, read: &Read, map: &TableMap, opened: worker::Opened, now: Nanos) {
         match opened {
             Err(error) if error.is_passing() => self.census.hint(read.pid),
+            Err(OpenError::Ending) => {}
             Err(OpenError::WrongProcess { .. }) if self.is_borrowed(read, map) => {}
             Err(error) => self.found_unreadable(read, map, &error, now),
             Ok((mapped, about)) => self.found_table(read, map, (mapped, about), now),

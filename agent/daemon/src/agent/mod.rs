@@ -182,6 +182,7 @@ impl Agent {
                 break;
             }
         }
+        self.bury_ending(now);
         let before = self.next_worker;
         for read in self.census.look_hinted(now) {
             self.reconcile(&read, now);

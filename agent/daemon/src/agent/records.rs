@@ -1,5 +1,7 @@
 //! Ring records as facts.
 
+use std::collections::BTreeSet;
+
 use inflightd_abi::layout::NIXL_SUCCESS;
 use inflightd_abi::record::{self, Kind, Mark, Record, XferPost};
 use inflightd_abi::table;
@@ -11,6 +13,10 @@ use super::{Agent, DOUBTED};
 use crate::names::PeerName;
 use crate::proc;
 use crate::worker::{self, Out};
+
+/// So long after a thread's end it is looked whether its process ends: as long as the judge waits
+/// before it tells of a dead thread, and more.
+const ENDING_LOOKS: Nanos = Nanos::from_secs(2);
 
 impl Agent {
     /// Takes one record from the ring.
@@ -184,16 +190,29 @@ impl Agent {
 
     fn take_exit(&mut self, exit: &record::Exit) {
         let (at, pid, tid) = (Nanos(exit.head.at), exit.head.tgid, Tid(exit.head.tid));
-        let mut served = false;
         for number in self.workers_of(pid) {
             self.with(number, |watched, out| {
-                served |= watched.tracker.thread_ended(at, tid, out);
+                if watched.tracker.thread_ended(at, tid, out) {
+                    watched.lost_thread_at = Some(at);
+                }
             });
         }
-        // A thread that ends with its process is no dead worker thread. The last one comes late where
-        // there is much to clear away, and older kernels do not say which one it is.
-        if exit.group_dead == 1 || (served && proc::is_ending(pid)) {
+        if exit.group_dead == 1 {
             self.process_gone(pid, at);
+        }
+    }
+
+    /// A thread that ends with its process is no dead worker thread. The last one comes late where
+    /// there is much to clear away, and older kernels do not say which one it is: so whose thread has
+    /// just ended is looked at. Not once only: a thread that takes its kill shows neither that nor its
+    /// end for a moment.
+    pub(super) fn bury_ending(&mut self, now: Nanos) {
+        let bereaved = self.workers.values().filter(|watched| {
+            watched.lost_thread_at.is_some_and(|at| now.since(at) < ENDING_LOOKS)
+        });
+        let pids: BTreeSet<u32> = bereaved.map(|watched| watched.pid).collect();
+        for pid in pids.into_iter().filter(|pid| proc::is_ending(*pid)) {
+            self.process_gone(pid, now);
         }
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 
-pub use ending::is_ending;
+pub use ending::{is_ending, is_gone};
 pub use maps::{LoadMap, Mapping, Maps, TableMap};
 pub use pod::PodUid;
 pub use transports::may_pass_sockets;

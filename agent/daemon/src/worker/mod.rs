@@ -24,6 +24,8 @@ use crate::table::{Mapped, OpenError};
 
 /// So long after a room last found a table full the table's word is doubted.
 const FULL_DOUBT: Nanos = Nanos::from_secs(60);
+/// The same for a thread that found no place: it may stay in one call for minutes.
+const THREADS_DOUBT: Nanos = Nanos::from_secs(600);
 
 /// A process counts as stopped after so long: who takes its stacks stops it for less.
 const STOPPED: Nanos = Nanos::from_secs(2);
@@ -58,6 +60,9 @@ pub struct Watched {
     /// What was last told of each source.
     pub sights: BTreeMap<Source, Sight>,
     full: Full,
+    threads_full: Full,
+    /// When a thread that had worked for its rooms last ended.
+    pub lost_thread_at: Option<Nanos>,
     /// Most threads that were seen to hear from its peers; `None` once one has ended.
     listeners: Option<u64>,
 }
@@ -66,6 +71,16 @@ pub struct Watched {
 struct Full {
     count: u64,
     at: Option<Nanos>,
+}
+
+impl Full {
+    /// Whether the table was found full within this time.
+    fn is_doubted(&mut self, count: u64, now: Nanos, doubt: Nanos) -> bool {
+        if count > self.count {
+            *self = Self { count, at: Some(now) };
+        }
+        self.at.is_some_and(|at| now.since(at) < doubt)
+    }
 }
 
 impl Watched {
@@ -86,6 +101,8 @@ impl Watched {
             stopped_since: None,
             sights: BTreeMap::new(),
             full: Full::default(),
+            threads_full: Full::default(),
+            lost_thread_at: None,
             listeners: Some(0),
         }
     }
@@ -127,18 +144,15 @@ impl Watched {
 
     /// How well the table sees, given its counters now.
     ///
-    /// It is full for as long as rooms are open that found no entry, and for a minute more:
-    /// what was there before the agent came, or whose marks it missed, it cannot know.
+    /// It is full for as long as rooms are open that found no entry, and for a while more: what was
+    /// there before the agent came, or whose marks it missed, it cannot know.
     pub fn table_sight(&mut self, counters: &Counters, now: Nanos) -> Sight {
-        let count = counters.overflows.saturating_add(counters.threads_overflow);
-        if count > self.full.count {
-            self.full = Full { count, at: Some(now) };
+        let rooms = self.full.is_doubted(counters.overflows, now, FULL_DOUBT);
+        let threads = self.threads_full.is_doubted(counters.threads_overflow, now, THREADS_DOUBT);
+        if rooms || threads || self.tracker.has_untabled() {
+            return Sight::Degraded(Reason::TableFull);
         }
-        match self.full.at {
-            _ if self.tracker.has_untabled() => Sight::Degraded(Reason::TableFull),
-            Some(at) if now.since(at) < FULL_DOUBT => Sight::Degraded(Reason::TableFull),
-            _ => Sight::Visible,
-        }
+        Sight::Visible
     }
 
     /// Whether its connections are worth reading: it can be seen to have rooms.
@@ -162,9 +176,13 @@ pub fn index(opened: &Opened) -> u64 {
 
 /// Opens the table that a process maps, and checks that it is that process's own.
 pub fn open(pid: u32, start: u64, map: &TableMap) -> Opened {
+    // One that cannot die hangs in the kernel, perhaps for ever: it is not read again and again.
+    if proc::is_ending(pid) {
+        return Err(OpenError::Ending);
+    }
     let mapped = Mapped::open(pid, map)?;
     // Pids are used again: only now is it certain whose table was opened.
-    if !Stat::of(pid).is_ok_and(|stat| stat.start == start) || proc::is_ending(pid) {
+    if !Stat::of(pid).is_ok_and(|stat| stat.start == start) {
         return Err(OpenError::ProcessChanged);
     }
     let header = mapped.table().map_err(OpenError::Table)?.header();

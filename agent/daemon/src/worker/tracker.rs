@@ -52,6 +52,8 @@ pub struct Tally {
 /// A room in the queue.
 #[derive(Clone, Debug)]
 pub struct Open {
+    /// The engine's id.
+    pub room: u64,
     /// When it entered.
     pub appended_at: Nanos,
     /// Counts as last told.
@@ -172,7 +174,12 @@ impl Tracker {
         self.supersede(new.room, new.seq, new.at, out);
         self.untabled.add(new.seq, new.room);
         out.names.add_room(self.worker, new.seq, new.name);
-        let open = Open { appended_at: new.at, counts: Counts::default(), peers: peers.clone() };
+        let open = Open {
+            room: new.room,
+            appended_at: new.at,
+            counts: Counts::default(),
+            peers: peers.clone(),
+        };
         self.open.insert(new.seq, open);
         let append = Append {
             seq: new.seq,
@@ -184,6 +191,7 @@ impl Tracker {
             patient: new.view.is_some_and(is_mooncake),
         };
         self.tell(out, new.at, Fact::Append(append));
+        self.yield_to_later(new.room, new.seq, new.at, out);
         true
     }
 

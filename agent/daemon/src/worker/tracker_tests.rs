@@ -11,6 +11,9 @@ use super::scan::GIVE_UP_AFTER;
 use super::*;
 use crate::worker::History;
 
+#[path = "untabled_tests.rs"]
+mod untabled;
+
 const SMALL: Geometry = Geometry { entries: 4, threads: 2 };
 /// Everything here happens before this.
 const LATER: Nanos = Nanos(1_000_000);
@@ -277,56 +280,6 @@ fn a_torn_entry_waits() {
     assert_eq!(bench.tracker.tally().torn, 1);
     bench.words[version].fetch_add(1, Ordering::AcqRel);
     assert_eq!(words(&bench.scan()), ["600 append 7"]);
-}
-
-/// A bench whose table is full, and two rooms of the same number that came after.
-fn crowded() -> (Bench, [Seq; 2], Vec<String>) {
-    let mut bench = Bench::new(Removals::default());
-    for room in 1..=4 {
-        bench.append(600, room);
-    }
-    bench.scan();
-    let twins = [610, 620].map(|at| {
-        let seq = bench.append(at, 42);
-        (seq, words(&bench.mark_append(at, seq, 42)))
-    });
-    let told = twins.iter().flat_map(|(_, told)| told.clone()).collect();
-    (bench, twins.map(|(seq, _)| seq), told)
-}
-
-#[test]
-fn of_rooms_without_an_entry_too_the_latest_stays() {
-    let (mut bench, [first, second], told) = crowded();
-    assert_eq!(told, ["610 append 42", "620 Superseded", "620 append 42"]);
-    assert!(bench.tracker.has_untabled());
-    assert!(bench.mark_remove(900, first).is_empty());
-    assert_eq!(words(&bench.mark_remove(901, second)), ["901 Success"]);
-    assert!(!bench.tracker.has_untabled());
-}
-
-#[test]
-fn rooms_without_an_entry_end_with_the_worker() {
-    let (mut bench, _, _) = crowded();
-    assert_eq!(words(&bench.mark_remove(900, Seq(table::Seq::ALL_UNTABLED.0))), ["900 Success"]);
-    assert!(!bench.tracker.has_untabled());
-    assert_eq!(bench.tracker.open().len(), 4, "the table tells of the others");
-}
-
-#[test]
-fn rooms_without_an_entry_are_given_up_where_marks_were_missed() {
-    let (mut bench, _, _) = crowded();
-    let told = bench.told(|tracker, _, out| tracker.lose_untabled(Nanos(900), out));
-    assert_eq!(words(&told), ["900 Unknown", "900 lost 1 of table"]);
-    assert_eq!(bench.tracker.open().len(), 4);
-    let told = bench.told(|tracker, _, out| tracker.lose_untabled(Nanos(901), out));
-    assert!(told.is_empty());
-    // Nor is one of an earlier life followed: its end may have been marked meanwhile.
-    let open = OpenRoom { room: 77, at: 400, expected: 1 };
-    let seq = Seq(table::Seq::new(999, table::Seq::UNTABLED).0);
-    let told = bench.told(|tracker, _, out| {
-        tracker.restore((seq, open), RoomName::default(), LATER, out);
-    });
-    assert_eq!(words(&told), ["400 append 77 late", "1000000 Unknown"]);
 }
 
 #[test]

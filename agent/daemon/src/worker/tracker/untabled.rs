@@ -4,6 +4,7 @@
 //! may have been missed it is not followed any further: how it ended nobody can know.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use inflightd_core::fact::{Outcome, Seq};
 use inflightd_core::{Fact, Nanos, Source};
@@ -48,8 +49,19 @@ impl Tracker {
     /// cannot of those without.
     pub(super) fn supersede(&mut self, room: u64, seq: Seq, at: Nanos, out: &mut Out<'_>) {
         for before in self.untabled.before(room, seq) {
-            self.unnumbered += 1;
             self.finish(before, at, Outcome::Superseded, out);
+        }
+    }
+
+    /// A room without an entry that was read after its next stay, as a scan may be faster than the
+    /// mark, has been superseded already.
+    pub(super) fn yield_to_later(&mut self, room: u64, seq: Seq, at: Nanos, out: &mut Out<'_>) {
+        if tabled(seq).is_some() {
+            return;
+        }
+        let mut later = self.open.range((Bound::Excluded(seq), Bound::Unbounded));
+        if later.any(|(_, open)| open.room == room) {
+            self.finish(seq, at, Outcome::Superseded, out);
         }
     }
 
