@@ -80,7 +80,9 @@ pub(crate) fn run(engine: &Engine) -> Result<()> {
         return Ok(());
     }
     match (&options.agent, options.json) {
-        (Some(_), _) => {}
+        // The hook that is tested is this tree's, whose agent ever runs.
+        (Some(_), false) => setup::sglang()?,
+        (Some(_), true) => {}
         (None, true) => build_agent_quietly()?,
         (None, false) => {
             setup::run()?;
