@@ -9,8 +9,7 @@ use inflightd_core::{Ledger, Nanos, Output, Policy};
 
 use crate::cli;
 use crate::clock::Clock;
-use crate::error::RunError;
-use crate::error::chain;
+use crate::error::{RunError, chain};
 use crate::names::Names;
 use crate::shown::plain;
 use crate::sink::{Form, Sink, Writer};

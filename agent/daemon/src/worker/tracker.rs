@@ -19,7 +19,6 @@ use super::convert::{counts, is_mooncake, outcome};
 use super::work::Work;
 use crate::journal::OpenRoom;
 use crate::names::{Names, PeerName, RoomName};
-use untabled::Untabled;
 
 /// Most rooms of one worker that are held open; the victim is the newcomer, counted.
 const OPEN_MAX: usize = 2 * table::ENTRIES_MAX;
@@ -68,7 +67,8 @@ pub struct Tracker {
     worker: Worker,
     found_at: Nanos,
     open: BTreeMap<Seq, Open>,
-    untabled: Untabled,
+    /// Rooms that found the table full, with their stays.
+    untabled: BTreeSet<(u64, Seq)>,
     finished: BTreeSet<Seq>,
     removals: Removals,
     /// Removal numbers of rooms whose last line is still to be written.
@@ -100,7 +100,7 @@ impl Tracker {
             worker,
             found_at,
             open: BTreeMap::new(),
-            untabled: Untabled::default(),
+            untabled: BTreeSet::new(),
             finished: BTreeSet::new(),
             removals: told,
             numbers: BTreeMap::new(),
@@ -172,7 +172,9 @@ impl Tracker {
             .filter_map(|name| out.names.peer(name))
             .collect();
         self.supersede(new.room, new.seq, new.at, out);
-        self.untabled.add(new.seq, new.room);
+        if tabled(new.seq).is_none() {
+            self.untabled.insert((new.room, new.seq));
+        }
         out.names.add_room(self.worker, new.seq, new.name);
         let open = Open {
             room: new.room,
@@ -244,7 +246,7 @@ impl Tracker {
         let Some(open) = self.open.remove(&seq) else {
             return;
         };
-        self.untabled.remove(seq);
+        self.untabled.remove(&(open.room, seq));
         let at = at.max(open.appended_at);
         if self.finished.len() >= FINISHED_MAX {
             self.finished.pop_first();
