@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::idle::Slices;
+use super::idle::Pair;
 use crate::cases::{Said, Scratch, hear};
 use crate::clock::Moment;
 use crate::setup::{sglang_model, sglang_python};
@@ -60,12 +60,8 @@ pub(super) struct Event {
     pub(super) pages: u64,
     pub(super) slots: u64,
     pub(super) inflight: u64,
-    /// Of what an iteration costs: the half of the polls without the hook's part.
-    pub(super) bare: Slices,
-    /// The other half.
-    pub(super) again: Slices,
-    /// The polls with the hook's part.
-    pub(super) hooked: Slices,
+    /// Of what an iteration costs, a pair for each depth of the stack.
+    pub(super) pairs: Vec<Pair>,
 }
 
 /// The launcher. It lives for all cases of a run: SGLang is imported once.

@@ -237,7 +237,7 @@ impl<'a> World<'a> {
                     room.state.clone_from(&event.state);
                 }
             }
-            "slices" if of_prefill => self.idle = Idle::of(&event, self.free.inflight()),
+            "slices" if of_prefill => self.idle = Idle::of(&event.pairs, self.free.inflight()),
             "free" | "room" | "engine" | "slices" => {}
             "answered" => self.answered(event),
             "refused" => bail!("{}", event.why),
