@@ -11,13 +11,12 @@ mod agent_support;
 mod collector_support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use agent_support::{Agent, Worker, inflightd, turn, within_a_minute};
-use collector_support::{Collector, certificates, is_about};
+use collector_support::{Collector, agent, certificates, configure, is_about};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -25,32 +24,6 @@ use serde_json::Value;
 #[test]
 fn as_a_worker() {
     agent_support::worker::main();
-}
-
-/// Writes a configuration with these settings of `[otlp]`.
-fn configure(dir: &Path, settings: &[(&str, &str)]) -> PathBuf {
-    let path = dir.join("config.toml");
-    let mut lines = vec![
-        format!("state_dir = '{}'", dir.join("state").display()),
-        "[deadlines]\nsuspect = 0.5\nstall = 1\n[http]\nlisten = 'off'".to_owned(),
-        "[otlp]\nmetrics_every = 1".to_owned(),
-    ];
-    for (key, value) in settings {
-        let number = value.parse::<f64>().is_ok();
-        lines.push(if number { format!("{key} = {value}") } else { format!("{key} = '{value}'") });
-    }
-    fs::write(&path, lines.join("\n")).unwrap();
-    path
-}
-
-/// An agent on these workers alone.
-fn agent(config: &Path, workers: &[&Worker]) -> Agent {
-    let mut command = inflightd(&["run", "--json", "--log", "warn", "--config"]);
-    command.arg(config);
-    for worker in workers {
-        command.args(["--pid", &worker.pid().to_string()]);
-    }
-    Agent::of(&mut command)
 }
 
 /// A worker with three rooms to a peer that has just died, seen by the agent.
@@ -86,7 +59,7 @@ fn a_stall_is_exported_while_it_stands(protocol: &str) {
     let (batch, stall) = collector.wait_for("traces", |span| is_alert(span) && is_about(span, 0));
     assert!(agent.lines(worker.pid(), "dwell").is_empty(), "the room is still in the queue");
     assert_eq!((&batch["via"], &batch["headers"]["x-tenant"]), (&protocol.into(), &"7".into()));
-    // Over gRPC the receiver's library does not show how a message was packed.
+    // How a message was packed over gRPC only the wire shows: `otlp_sent.rs`.
     assert!(protocol == "grpc" || batch["encoding"] == "gzip", "{batch:#}");
     let line = agent.wait_for(worker.pid(), "verdict", |line| {
         line["room"] == "0" && line["id"] == stall["attributes"]["inflight.id"]

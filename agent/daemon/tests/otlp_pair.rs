@@ -15,8 +15,8 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use agent_support::{Agent, python};
-use collector_support::Collector;
+use agent_support::{Agent, inflightd, python, turn};
+use collector_support::{Collector, configure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -107,18 +107,22 @@ fn frozen_midway(agent_of: impl FnOnce(u32, u32) -> Agent) -> (End, End, Agent) 
     (prefill, decode, agent)
 }
 
-#[test]
-fn the_span_is_there_while_decode_is_frozen() {
-    let state = tempfile::tempdir().unwrap();
+fn the_span_is_there_while_decode_is_frozen(protocol: &str) {
+    let _turn = turn();
+    let dir = tempfile::tempdir().unwrap();
     let collector = Collector::start(&[]);
-    let endpoint = collector.endpoint("http", "grpc");
+    let endpoint = collector.endpoint("http", protocol);
+    // No healthy stay is sent: that of the stalled room is, though it ends well.
+    let settings = [("endpoint", &*endpoint), ("protocol", protocol), ("healthy_share", "0")];
+    let config = configure(dir.path(), &settings);
     let (mut prefill, decode, agent) = frozen_midway(|prefill, decode| {
         let pids = [prefill.to_string(), decode.to_string()];
-        let arguments = ["--otlp", &endpoint, "--suspect", "1", "--stall", "3", "--listen", "off"];
-        let of = ["--pid", &pids[0], "--pid", &pids[1]];
-        Agent::start(state.path(), &[&arguments[..], &of[..]].concat())
+        let mut command =
+            inflightd(&["run", "--json", "--log", "warn", "--stall", "3", "--config"]);
+        Agent::of(command.arg(&config).args(["--pid", &pids[0], "--pid", &pids[1]]))
     });
-    let (_, stall) = collector.span("inflight.stall", ROOM);
+    let (batch, stall) = collector.span("inflight.stall", ROOM);
+    assert_eq!(batch["via"], protocol);
     assert_eq!(decode.state(), 'T', "told while it was frozen");
     assert!(agent.lines(prefill.child.id(), "dwell").is_empty(), "and the room waited");
     let attributes = &stall["attributes"];
@@ -135,4 +139,14 @@ fn the_span_is_there_while_decode_is_frozen() {
     let (_, clear) = collector.wait_for("logs", |record| record["eventName"] == "inflight.clear");
     assert_eq!(clear["spanId"], stall["spanId"]);
     assert!(agent.end(Signal::TERM).1.success());
+}
+
+#[test]
+fn the_span_is_there_while_decode_is_frozen_over_grpc() {
+    the_span_is_there_while_decode_is_frozen("grpc");
+}
+
+#[test]
+fn the_span_is_there_while_decode_is_frozen_over_http() {
+    the_span_is_there_while_decode_is_frozen("http");
 }

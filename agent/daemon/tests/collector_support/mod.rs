@@ -1,15 +1,18 @@
 //! An OTLP collector that shares no code with the agent: `xtask/pair/collector.py`.
 #![allow(dead_code, reason = "each test binary includes this file and uses a part of it")]
 
+pub(crate) mod wire;
+
+use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::Value;
 
-use crate::agent_support::{python, within_a_minute};
+use crate::agent_support::{Agent, Worker, inflightd, python, within_a_minute};
 
 /// A running collector and what it has taken.
 pub(crate) struct Collector {
@@ -112,6 +115,32 @@ impl Drop for Collector {
     }
 }
 
+/// Writes a configuration with these settings of `[otlp]`.
+pub(crate) fn configure(dir: &Path, settings: &[(&str, &str)]) -> PathBuf {
+    let path = dir.join("config.toml");
+    let mut lines = vec![
+        format!("state_dir = '{}'", dir.join("state").display()),
+        "[deadlines]\nsuspect = 0.5\nstall = 1\n[http]\nlisten = 'off'".to_owned(),
+        "[otlp]\nmetrics_every = 1".to_owned(),
+    ];
+    for (key, value) in settings {
+        let number = value.parse::<f64>().is_ok();
+        lines.push(if number { format!("{key} = {value}") } else { format!("{key} = '{value}'") });
+    }
+    fs::write(&path, lines.join("\n")).unwrap();
+    path
+}
+
+/// An agent on these workers alone.
+pub(crate) fn agent(config: &Path, workers: &[&Worker]) -> Agent {
+    let mut command = inflightd(&["run", "--json", "--log", "warn", "--config"]);
+    command.arg(config);
+    for worker in workers {
+        command.args(["--pid", &worker.pid().to_string()]);
+    }
+    Agent::of(&mut command)
+}
+
 /// Whether an item is about a room.
 pub(crate) fn is_about(item: &Value, room: u64) -> bool {
     item["attributes"]["inflight.room"].as_str().and_then(|text| text.parse().ok()) == Some(room)
@@ -131,7 +160,7 @@ pub(crate) fn certificates(dir: &Path) {
     for (name, extension) in
         [("server", "subjectAltName=IP:127.0.0.1"), ("client", "extendedKeyUsage=clientAuth")]
     {
-        std::fs::write(dir.join(format!("{name}.ext")), extension).unwrap();
+        fs::write(dir.join(format!("{name}.ext")), extension).unwrap();
         openssl(&format!("req {key} -subj /CN={name} -keyout {name}.key -out {name}.csr"));
         openssl(&format!(
             "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
