@@ -1,4 +1,5 @@
 //! A plain client of HTTP, and what it makes of a scrape.
+#![allow(dead_code, reason = "each test binary includes this file and uses a part of it")]
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
