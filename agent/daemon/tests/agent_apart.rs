@@ -27,10 +27,7 @@ fn a_worker_in_namespaces_of_its_own_is_seen_like_any_other() {
     let canary = Worker::table("stay");
     agent.wait_for(canary.pid(), "coverage", |_| true);
     let mut worker = Worker::apart();
-    // The process that was started waits outside; the worker is its child.
-    let children = format!("/proc/{0}/task/{0}/children", worker.pid());
-    let child = || std::fs::read_to_string(&children).unwrap().trim().parse::<u32>().ok();
-    let pid = within_a_minute(child).expect("the worker runs");
+    let pid = worker.child();
     let visible = ("visible".to_owned(), None);
     let seen = |line: &serde_json::Value, source| sight(line, source) == visible;
     agent.wait_for(pid, "coverage", |line| seen(line, "marks") && seen(line, "table"));

@@ -49,6 +49,18 @@ pub(crate) fn python() -> PathBuf {
     python
 }
 
+/// Where that Python has its packages.
+pub(crate) fn packages() -> PathBuf {
+    let print = "import inflightd_hook as hook; print(hook.__path__[0])";
+    let output = Command::new(python()).args(["-c", print]).output().unwrap();
+    let hook = PathBuf::from(String::from_utf8(output.stdout).unwrap().trim());
+    // As `/proc` names files.
+    std::fs::canonicalize(hook.parent().unwrap()).unwrap()
+}
+
+/// NIXL's parts among them, UCX included.
+pub(crate) const NIXL: [&str; 3] = ["nixl_cu12", ".nixl_cu12.mesonpy.libs", "nixl_cu12.libs"];
+
 /// A process that is, or pretends to be, a worker.
 pub(crate) struct Worker {
     child: Child,
@@ -73,14 +85,36 @@ impl Worker {
     /// The same in mount, pid and network namespaces of its own, with its own copy of the hook on
     /// a file system that only it sees. The worker is the only child of the process started.
     pub(crate) fn apart() -> Self {
+        Self::apart_with("worker.py", &["inflightd_hook"])
+    }
+
+    /// Such a worker by a script of `agent_support`, with its own copies of these parts of
+    /// `site-packages`.
+    fn apart_with(script: &str, parts: &[&str]) -> Self {
         let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-        let script = "hook=$($0 -c 'import inflightd_hook as h; print(h.__path__[0])') && \
-                      mount -t tmpfs tmpfs /mnt && cp -r \"$hook\" /mnt && \
-                      mount -t tmpfs tmpfs /dev/shm && PYTHONPATH=/mnt exec $0 $1";
+        let steps = "site=$1; script=$2; shift 2; ip link set lo up && \
+                     mount -t tmpfs tmpfs /mnt && for part; do cp -r \"$site/$part\" /mnt; done && \
+                     mount -t tmpfs tmpfs /dev/shm && PYTHONPATH=/mnt exec $0 $script";
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--net", "--fork", "--kill-child", "--mount-proc"]);
-        command.args(["sh", "-c", script]).arg(python());
-        Self::start(command.arg(tests.join("agent_support/worker.py")))
+        command.args(["sh", "-c", steps]).arg(python()).arg(packages());
+        Self::start(command.arg(tests.join("agent_support").join(script)).args(parts))
+    }
+
+    /// A Python process with the real hook that loads the real NIXL when it is told to: that of
+    /// another directory where one is given.
+    pub(crate) fn nixl(directory: Option<&Path>) -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let mut command = Command::new(python());
+        if let Some(directory) = directory {
+            command.env("PYTHONPATH", directory);
+        }
+        Self::start(command.arg(tests.join("agent_support/nixl.py")))
+    }
+
+    /// The same in namespaces of its own, with its own copies of hook, NIXL and UCX.
+    pub(crate) fn nixl_apart() -> Self {
+        Self::apart_with("nixl.py", &[&["inflightd_hook"], &NIXL[..]].concat())
     }
 
     /// A process with a connection to itself in a network namespace of its own, and its port.
@@ -120,6 +154,13 @@ impl Worker {
 
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// The only child of the process that was started: the worker, where that one is apart.
+    pub(crate) fn child(&self) -> u32 {
+        let children = format!("/proc/{0}/task/{0}/children", self.pid());
+        let child = || std::fs::read_to_string(&children).unwrap().trim().parse().ok();
+        within_a_minute(child).expect("the worker runs")
     }
 
     /// Tells it something; gives the rest of the line that answers with `word`.
