@@ -1,69 +1,18 @@
 //! The judge of the agent: a pure function from what is right and what happened to the faults.
 
+mod fault;
 mod said;
 mod void;
 
 use std::collections::BTreeSet;
 
+pub(super) use fault::Fault;
 use serde::Serialize;
-use thiserror::Error;
 
 use super::file::Case;
 use super::record::{KnownBy, Line, Record, Seen, Stay};
 use super::right::{Alert, Right};
 use crate::clock::Moment;
-
-/// Something that is not right.
-#[derive(Clone, Debug, PartialEq, Error, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Fault {
-    #[error("{room}: no alert, expected {expected}")]
-    Missing { room: String, expected: String },
-    #[error("{room}: {given}, expected {expected}")]
-    Wrong { room: String, expected: String, given: String },
-    #[error("{room}: alert {given} where none is right")]
-    Extra { room: String, given: String },
-    #[error("{room}: alert after {after_s:.1} s, due within {within_s:.1} s")]
-    Late { room: String, after_s: f64, within_s: f64 },
-    #[error("{room}: alert after {after_s:.1} s, not right before {earliest_s:.1} s")]
-    Early { room: String, after_s: f64, earliest_s: f64 },
-    #[error("{room}: the evidence does not state {id}")]
-    Unstated { room: String, id: String },
-    #[error("{room}: rests on {given}, expected {expected}")]
-    Tier { room: String, given: String, expected: String },
-    #[error("{room}: {given} is said, which is not right")]
-    Said { room: String, given: String },
-    #[error("{room}: belongs to incident {given}, its head to {expected}")]
-    Incident { room: String, given: String, expected: String },
-    #[error("{room}: says that {given} wait behind it, right is {expected}")]
-    Behind { room: String, given: String, expected: String },
-    #[error(
-        "{room}: {dwell_s:.1} s in the queue are told, no more than {at_most_s:.1} s are right"
-    )]
-    Slow { room: String, dwell_s: f64, at_most_s: f64 },
-    #[error("an alert about a room that is none of the case's: {given}")]
-    Stranger { given: String },
-    #[error("the agent has {mib:.1} MiB resident, no more than {most:.1} MiB are right")]
-    Heavy { mib: f64, most: f64 },
-    #[error("{room}: the alert came when the room had already ended")]
-    TooLateToHelp { room: String },
-    #[error("{room}: the alert was given {count} times under {ids} ids")]
-    Double { room: String, count: usize, ids: usize },
-    #[error("{room}: the alert was taken back by {why} while the room still stalled")]
-    TakenBack { room: String, why: String },
-    #[error("{room}: not taken back by {why}")]
-    NotCleared { room: String, why: String },
-    #[error("{room}: reported to have ended as {given}, expected {expected}")]
-    WrongEnd { room: String, given: String, expected: String },
-    #[error("{room}: its end was reported {count} times")]
-    Ends { room: String, count: usize },
-    #[error("{room}: never reported as open")]
-    Lost { room: String },
-    #[error("{room}: not said to have been open before the agent came")]
-    NotLate { room: String },
-    #[error("{why}")]
-    Process { why: String },
-}
 
 /// What was given about one room, for the table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -92,6 +41,8 @@ pub(super) struct Judgement {
     pub(super) agent_kills: u32,
     /// What is not right.
     pub(super) faults: Vec<Fault>,
+    /// What looks as if it were not right, and only the reason to be void made it so.
+    pub(super) excused: Vec<Fault>,
     /// Why the run says nothing about the agent, where it does not.
     pub(super) void: Option<String>,
 }
@@ -114,6 +65,7 @@ pub(super) fn judge(case: &Case, record: &Record) -> Judgement {
         healthy(stay, case.beside.unseen, record, &mut judgement.faults);
     }
     said::strangers(record, &mut judgement.faults);
+    said::transfers(record, &mut judgement.faults);
     for why in &record.agent_faults {
         judgement.faults.push(Fault::Process { why: why.clone() });
     }
@@ -122,7 +74,7 @@ pub(super) fn judge(case: &Case, record: &Record) -> Judgement {
     {
         judgement.faults.push(Fault::Heavy { mib, most });
     }
-    judgement.void = void::void(case, record, &judgement);
+    void::settle(case, record, &mut judgement);
     judgement
 }
 
@@ -289,17 +241,16 @@ fn end(victim: &Victim<'_>, faults: &mut Vec<Fault>) {
 /// A healthy room is never alarmed, and its end is told once and as what it was: also by an agent
 /// that did not run when it ended, as long as an earlier one did before.
 fn healthy(stay: &Stay, unseen: bool, record: &Record, faults: &mut Vec<Fault>) {
-    if record.known_by == KnownBy::Handle {
-        // A library uses its handles again, so lines are not told apart by room: an alert about
-        // none of the victims' is a stranger's.
-        return;
-    }
-    let room = || format!("healthy room {}", stay.room);
+    let room = || healthy_name(stay);
     let (mut appends, mut ends) = (0, Vec::new());
     for seen in record.about(stay) {
         let told = &seen.line;
         if told.is_alert() {
             faults.push(Fault::Extra { room: room(), given: told.says() });
+        }
+        if record.known_by == KnownBy::Handle {
+            // Each of its transfers has a beginning and an end of its own: `said::transfers`.
+            continue;
         }
         appends += usize::from(told.kind == "append");
         if told.kind == "dwell" && !unseen {
@@ -312,7 +263,9 @@ fn healthy(stay: &Stay, unseen: bool, record: &Record, faults: &mut Vec<Fault>) 
             }
         }
     }
-    let seen_whole = !unseen && record.agent_ready.is_some_and(|ready| stay.appended >= ready);
+    let one_stay = record.known_by != KnownBy::Handle;
+    let seen_whole =
+        one_stay && !unseen && record.agent_ready.is_some_and(|ready| stay.appended >= ready);
     if seen_whole && appends == 0 {
         faults.push(Fault::Lost { room: room() });
     }
@@ -349,6 +302,10 @@ fn row(case: &Case, right: &Right, name: &str, stay: &Stay, record: &Record) -> 
 
 fn word(word: Option<&str>) -> String {
     word.unwrap_or("none").to_owned()
+}
+
+fn healthy_name(stay: &Stay) -> String {
+    format!("healthy room {}", stay.room)
 }
 
 fn ended(stay: &Stay) -> Option<&str> {

@@ -1,10 +1,14 @@
 //! What happened in one run of a case: the judge's input.
 
+mod line;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::time::Duration;
 
-use serde::Deserialize;
+#[cfg(test)]
+pub(crate) use line::{Evidence, Worker};
+pub(crate) use line::{Line, Seen};
 
 use super::pair::Event;
 use crate::clock::Moment;
@@ -14,6 +18,8 @@ use crate::clock::Moment;
 pub(super) struct Record {
     /// Host pid of the prefill, whose rooms these are.
     pub(super) prefill: u32,
+    /// Host pids of all processes that the pair has had: no other's lines are judged.
+    pub(super) pids: BTreeSet<u32>,
     /// By what the agent knows the prefill's rooms.
     pub(super) known_by: KnownBy,
     /// Victim rooms by the name that the case gives them.
@@ -22,6 +28,8 @@ pub(super) struct Record {
     pub(super) beside: Vec<Stay>,
     /// Healthy rooms that were taken out.
     pub(super) forgotten: u64,
+    /// What each handle was posted for, in turn: a library uses its handles again.
+    pub(super) postings: BTreeMap<u64, Vec<Posting>>,
     /// The agent's lines about the pair, in the order of their arrival.
     pub(super) lines: Vec<Seen>,
     /// When the first agent came to be ready.
@@ -34,6 +42,8 @@ pub(super) struct Record {
     pub(super) starved: Duration,
     /// What went wrong in the harness or the pair, so that nothing can be said about the agent.
     pub(super) spoilt: Vec<String>,
+    /// What the pair has not ended in time although nothing was done to it.
+    pub(super) slow: Vec<String>,
     /// What the agent did wrong as a process: it ended, or never became ready.
     pub(super) agent_faults: Vec<String>,
 }
@@ -47,6 +57,15 @@ pub(super) enum KnownBy {
     Notice,
     /// Nothing but the handles of its transfers.
     Handle,
+}
+
+/// A transfer that was posted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posting {
+    /// When.
+    pub(super) at: Moment,
+    /// For which stay.
+    pub(super) stay: (u64, u64),
 }
 
 /// One room's stay as the pair tells it.
@@ -66,129 +85,14 @@ pub(super) struct Stay {
     pub(super) landed: Option<u64>,
     /// When the case let the room go on (SIGCONT).
     pub(super) released: Option<Moment>,
-    /// The handles of its transfers.
-    pub(super) handles: Vec<u64>,
     /// When it left the queue, and how.
     pub(super) removed: Option<(Moment, String)>,
 }
 
-/// A line of the agent and when it was read.
-#[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    pub(crate) at: Moment,
-    pub(crate) line: Line,
-}
-
-/// The fields of an agent's line that are judged.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Line {
-    #[serde(rename = "type")]
-    pub(crate) kind: String,
-    pub(crate) id: Option<String>,
-    #[serde(deserialize_with = "crate::room::maybe")]
-    pub(crate) room: Option<u64>,
-    pub(crate) seq: Option<u64>,
-    pub(crate) worker: Option<Worker>,
-    pub(crate) finding: Option<String>,
-    pub(crate) cause: Option<String>,
-    pub(crate) severity: Option<String>,
-    pub(crate) tier: Option<String>,
-    /// The incident that a verdict belongs to: the id of its head's stay.
-    pub(crate) incident: Option<String>,
-    /// Rooms that wait behind the one that the verdict is about.
-    #[serde(deserialize_with = "crate::room::list")]
-    pub(crate) behind: Vec<u64>,
-    pub(crate) behind_count: Option<u64>,
-    pub(crate) outcome: Option<String>,
-    pub(crate) why: Option<String>,
-    pub(crate) late: Option<bool>,
-    /// Whether the agent says that its predecessor may have told it already.
-    pub(crate) maybe_repeated: bool,
-    pub(crate) dwell_s: Option<f64>,
-    pub(crate) evidence: Vec<Evidence>,
-    pub(crate) ruled_out: Vec<RuledOut>,
-    pub(crate) coverage: Vec<Sight>,
-}
-
-/// Whose room a line speaks of.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Worker {
-    pub(crate) pid: u32,
-}
-
-/// A piece of evidence of a line.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Evidence {
-    pub(crate) id: String,
-    /// The other worker on this node that it is about.
-    pub(crate) worker: Option<Worker>,
-}
-
-/// A cause that a line rules out.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct RuledOut {
-    pub(crate) because: Evidence,
-}
-
-/// What a line says of one source.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub(crate) struct Sight {
-    pub(crate) source: String,
-    #[serde(rename = "sight")]
-    pub(crate) how: String,
-    pub(crate) why: Option<String>,
-}
-
-impl Line {
-    /// Whether it says that its worker is covered as far as it will be: nothing is still to be
-    /// attached. Whose table cannot be read has no known peers, so their meters are never read.
-    pub(crate) fn is_covered(&self) -> bool {
-        let of_peers = |sight: &Sight| matches!(sight.source.as_str(), "connections" | "peers");
-        let blind = |sight: &Sight| sight.source == "table" && sight.how == "blind";
-        let no_table = self.coverage.iter().any(blind);
-        let pending = |sight: &Sight| {
-            sight.why.as_deref() == Some("not_attached") && !(no_table && of_peers(sight))
-        };
-        self.kind == "coverage" && !self.coverage.iter().any(pending)
-    }
-
-    /// Whether this is an alarm: a verdict that is more than information.
-    pub(crate) fn is_alert(&self) -> bool {
-        self.kind == "verdict" && self.severity.as_deref() != Some("info")
-    }
-
-    /// Whether this is a verdict that alarms nobody.
-    pub(crate) fn is_info(&self) -> bool {
-        self.kind == "verdict" && !self.is_alert()
-    }
-
-    /// `finding / cause`.
-    pub(crate) fn says(&self) -> String {
-        let word = |word: &Option<String>| word.clone().unwrap_or_else(|| "none".to_owned());
-        format!("{} / {}", word(&self.finding), word(&self.cause))
-    }
-
-    /// The line as a person would say it.
-    pub(crate) fn sentence(&self) -> String {
-        let room = self.room.unwrap_or(0);
-        let dwell = self.dwell_s.unwrap_or(0.0);
-        if self.kind == "clear" {
-            return format!("room {room}: cleared, {}", self.why.as_deref().unwrap_or("no reason"));
-        }
-        let evidence: Vec<&str> = self.evidence.iter().map(|piece| piece.id.as_str()).collect();
-        let (says, evidence) = (self.says(), evidence.join(", "));
-        format!("room {room}: {says} after {dwell:.1} s in the queue ({evidence})")
-    }
-
-    /// Whether it states that piece of evidence, for its cause or against another.
-    pub(crate) fn states(&self, id: &str) -> bool {
-        let against = self.ruled_out.iter().map(|ruled_out| &ruled_out.because);
-        self.evidence.iter().chain(against).any(|piece| piece.id == id)
+impl Stay {
+    /// What no other stay has: its room and its sequence.
+    pub(super) const fn key(&self) -> (u64, u64) {
+        (self.room, self.seq)
     }
 }
 
@@ -197,16 +101,19 @@ impl Record {
     pub(super) fn new(prefill: u32, known_by: KnownBy) -> Self {
         Self {
             prefill,
+            pids: BTreeSet::from([prefill]),
             known_by,
             agent_mib: None,
             victims: BTreeMap::new(),
             beside: Vec::new(),
             forgotten: 0,
+            postings: BTreeMap::new(),
             lines: Vec::new(),
             agent_ready: None,
             agent_kills: 0,
             starved: Duration::ZERO,
             spoilt: Vec::new(),
+            slow: Vec::new(),
             agent_faults: Vec::new(),
         }
     }
@@ -221,7 +128,6 @@ impl Record {
             injected: Moment(event.at),
             landed: None,
             released: None,
-            handles: Vec::new(),
             removed: None,
         };
         match victim {
@@ -247,11 +153,21 @@ impl Record {
 
     /// A transfer of a room is being posted.
     pub(super) fn posting(&mut self, event: &Event) {
-        let mut stays = self.victims.values_mut().chain(&mut self.beside);
-        let open = |stay: &&mut Stay| stay.room == event.room && stay.removed.is_none();
+        let mut stays = self.victims.values().chain(&self.beside);
+        let open = |stay: &&Stay| stay.room == event.room && stay.removed.is_none();
         if let Some(stay) = stays.find(open) {
-            stay.handles.push(event.handle);
+            let posting = Posting { at: Moment(event.at), stay: stay.key() };
+            self.postings.entry(event.handle).or_default().push(posting);
         }
+    }
+
+    /// The stay that a line about that handle speaks of: the one that last posted it before what
+    /// the line speaks of began.
+    pub(super) fn poster(&self, handle: u64, seen: &Seen) -> Option<(u64, u64)> {
+        let stood = Duration::try_from_secs_f64(seen.line.dwell_s.unwrap_or(0.0));
+        let begun = seen.at.minus(stood.unwrap_or_default());
+        let mut postings = self.postings.get(&handle)?.iter();
+        postings.rfind(|posting| posting.at <= begun).map(|posting| posting.stay)
     }
 
     /// A room left the queue.
@@ -289,10 +205,11 @@ impl Record {
             starved: mem::take(&mut self.starved),
             spoilt: mem::take(&mut self.spoilt),
             agent_faults: mem::take(&mut self.agent_faults),
+            pids: self.pids.clone(),
             ..Self::new(self.prefill, self.known_by)
         };
         let known = |stays: &mut dyn Iterator<Item = &Stay>| -> BTreeSet<(u64, u64)> {
-            stays.map(|stay| (stay.room, stay.seq)).collect()
+            stays.map(Stay::key).collect()
         };
         let of_taken = known(&mut taken.victims.values().chain(&taken.beside));
         let of_open = known(&mut self.beside.iter());
@@ -317,15 +234,20 @@ impl Record {
 
     fn is_about(&self, seen: &Seen, stay: &Stay) -> bool {
         let line = &seen.line;
-        let ours = line.worker.as_ref().is_some_and(|worker| worker.pid == self.prefill);
-        ours && match self.known_by {
-            KnownBy::Hook => line.room == Some(stay.room) && line.seq == Some(stay.seq),
-            KnownBy::Notice => line.room == Some(stay.room),
-            KnownBy::Handle => {
-                let of_its = line.room.is_some_and(|handle| stay.handles.contains(&handle));
-                of_its && seen.at >= stay.appended
+        self.is_of_prefill(line)
+            && match self.known_by {
+                KnownBy::Hook => line.room == Some(stay.room) && line.seq == Some(stay.seq),
+                KnownBy::Notice => line.room == Some(stay.room),
+                KnownBy::Handle => {
+                    let poster = line.room.and_then(|handle| self.poster(handle, seen));
+                    poster == Some(stay.key())
+                }
             }
-        }
+    }
+
+    /// Whether a line speaks of the process whose rooms these are.
+    pub(super) fn is_of_prefill(&self, line: &Line) -> bool {
+        line.worker.as_ref().is_some_and(|worker| worker.pid == self.prefill)
     }
 }
 

@@ -18,7 +18,7 @@ pub(crate) struct Report {
     /// How many void runs went before.
     retried: u32,
     right: bool,
-    /// Why the run says nothing, where it does not.
+    /// Why the run says nothing more, where it does not.
     void: Option<String>,
     healthy_rooms: usize,
     agent_mib: Option<f64>,
@@ -27,6 +27,8 @@ pub(crate) struct Report {
     took_s: f64,
     rooms: Vec<Row>,
     faults: Vec<Fault>,
+    /// What the reason to be void explains.
+    excused: Vec<Fault>,
 }
 
 impl Report {
@@ -50,12 +52,14 @@ impl Report {
             took_s: took.as_secs_f64(),
             rooms: judgement.rows,
             faults: judgement.faults,
+            excused: judgement.excused,
         }
     }
 
-    /// Whether the run says nothing about the agent.
+    /// Whether the run says nothing about the agent. One with a fault that the reason for that does
+    /// not explain says enough.
     pub(super) const fn is_void(&self) -> bool {
-        self.void.is_some()
+        self.void.is_some() && self.faults.is_empty()
     }
 
     /// Whether the run was right.
@@ -91,6 +95,7 @@ impl Report {
             self.took_s
         )];
         lines.extend(self.faults.iter().map(|fault| format!("      {fault}")));
+        lines.extend(self.excused.iter().map(|fault| format!("      excused: {fault}")));
         lines.join("\n")
     }
 }
@@ -165,6 +170,7 @@ mod tests {
             rows: vec![row],
             healthy: 3,
             faults,
+            excused: vec![],
             void: void.map(str::to_owned),
             agent_mib: None,
             agent_kills: 0,
@@ -180,6 +186,18 @@ mod tests {
             verdict(&[report(vec![fault], None), report(vec![], None)]).unwrap_err().to_string();
         assert_eq!(text, "1 of 2 runs right, 1 wrong, 0 void");
         assert!(verdict(&[report(vec![], Some("too soon"))]).is_err());
+    }
+
+    #[test]
+    fn a_void_run_with_a_fault_that_this_does_not_excuse_is_wrong() {
+        let fault = || Fault::Process { why: "ended".to_owned() };
+        let wrong = report(vec![fault()], Some("too soon"));
+        assert!(!wrong.is_void() && !wrong.is_right());
+        let text = verdict(&[wrong]).unwrap_err().to_string();
+        assert_eq!(text, "0 of 1 runs right, 1 wrong, 0 void");
+        let mut void = report(vec![], Some("too soon"));
+        void.excused = vec![fault()];
+        assert!(void.is_void() && void.line().ends_with("excused: ended"), "{}", void.line());
     }
 
     #[test]

@@ -108,7 +108,6 @@ fn round(case: &Case, world: &mut World<'_>, tally: &mut Tally) {
     if let Some(why) = judgement.void {
         say::line(format_args!("      round {} is void: {why}", tally.rounds));
         tally.void += 1;
-        return;
     }
     for fault in judgement.faults {
         let text = format!("round {}: {fault}", tally.rounds);

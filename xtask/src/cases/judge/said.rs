@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::super::record::{KnownBy, Line, Record, Seen};
+use super::super::record::{KnownBy, Line, Posting, Record, Seen, Stay};
 use super::super::step::family;
-use super::{Fault, Victim, first_said, word};
+use super::{Fault, Victim, firm, first_said, word};
 
 /// Verdicts that alarm nobody: the one that must be given, or those that may.
 pub(super) fn infos(victim: &Victim<'_>, record: &Record, faults: &mut Vec<Fault>) {
@@ -70,34 +70,69 @@ fn expected_line<'a>(
 
 /// The incident that a room is the head of: its verdict's, or the id of its stay where none was
 /// given about it.
-fn incident_of(record: &Record, stay: &super::Stay) -> Option<String> {
+fn incident_of(record: &Record, stay: &Stay) -> Option<String> {
     let lines = || record.about(stay).map(|seen| &seen.line);
     let verdict = lines().find_map(|line| line.incident.clone());
     verdict.or_else(|| lines().find(|line| line.kind == "append")?.id.clone())
 }
 
-/// Alerts about rooms that no append of the pair made.
+/// Alerts about rooms that no append of the pair made, and all about its other processes: they keep
+/// no queue, so nothing of theirs can stall.
 pub(super) fn strangers(record: &Record, faults: &mut Vec<Fault>) {
-    let known: BTreeSet<(u64, u64)> =
-        record.victims.values().chain(&record.beside).fold(BTreeSet::new(), |mut known, stay| {
-            match record.known_by {
-                KnownBy::Hook => drop(known.insert((stay.room, stay.seq))),
-                KnownBy::Notice => drop(known.insert((stay.room, 0))),
-                KnownBy::Handle => known.extend(stay.handles.iter().map(|handle| (*handle, 0))),
-            }
-            known
-        });
-    let is_known = |line: &Line| {
-        let seq = if record.known_by == KnownBy::Hook { line.seq.unwrap_or(0) } else { 0 };
-        line.room.is_some_and(|room| known.contains(&(room, seq)))
+    let stays = || record.victims.values().chain(&record.beside);
+    let known: BTreeSet<(u64, u64)> = stays().map(Stay::key).collect();
+    let rooms: BTreeSet<u64> = stays().map(|stay| stay.room).collect();
+    let is_known = |seen: &Seen| {
+        let Some(room) = seen.line.room else { return false };
+        match record.known_by {
+            KnownBy::Hook => known.contains(&(room, seen.line.seq.unwrap_or(0))),
+            KnownBy::Notice => rooms.contains(&room),
+            KnownBy::Handle => record.poster(room, seen).is_some_and(|it| known.contains(&it)),
+        }
     };
-    let strange = record.lines.iter().map(|seen| &seen.line);
-    let strange = strange.filter(|line| line.is_alert() && !is_known(line));
-    faults.extend(strange.map(|line| Fault::Stranger { given: line.says() }));
+    let is_ours = |seen: &Seen| record.is_of_prefill(&seen.line) && is_known(seen);
+    let strange = record.lines.iter().filter(|seen| seen.line.is_alert() && !is_ours(seen));
+    faults.extend(strange.map(|seen| Fault::Stranger {
+        given: seen.line.says(),
+        pid: seen.line.worker.as_ref().map_or(0, |worker| worker.pid),
+    }));
+}
+
+/// Where a room is known by its handles only, each transfer of the healthy rooms must be told as one
+/// stay that begins and ends once. Counted by handle: a line may be read when its handle serves the
+/// next room already. What was posted before the agent was ready may be told or not, as may what
+/// came of a victim's.
+pub(super) fn transfers(record: &Record, faults: &mut Vec<Fault>) {
+    if record.known_by != KnownBy::Handle {
+        return;
+    }
+    let ended = record.beside.iter().filter(|stay| stay.removed.is_some());
+    let healthy: BTreeSet<(u64, u64)> = ended.map(Stay::key).collect();
+    for (&handle, postings) in &record.postings {
+        let seen_whole = |posting: &&Posting| {
+            let ready = record.agent_ready.is_some_and(|ready| posting.at >= ready);
+            ready && healthy.contains(&posting.stay)
+        };
+        let (least, most) = (postings.iter().filter(seen_whole).count(), postings.len());
+        for kind in ["append", "dwell"] {
+            let of_it = |line: &&Line| {
+                line.kind == kind && line.room == Some(handle) && record.is_of_prefill(line)
+            };
+            let lines: Vec<&Line> =
+                record.lines.iter().map(|seen| &seen.line).filter(of_it).collect();
+            if lines.len() < least || firm(&lines) > most {
+                let (kind, told) = (kind.to_owned(), lines.len());
+                faults.push(Fault::Transfers { handle, kind, told, posted: most });
+            }
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
+
     use super::super::super::file::Case;
     use super::super::super::file::tests::sample;
     use super::super::super::right::Alert;
@@ -212,20 +247,73 @@ mod tests {
         assert!(matches!(faults.as_slice(), [Fault::Stranger { .. }]), "{faults:?}");
     }
 
+    /// A run without the hook: the victim has one handle, the healthy room had another, which is
+    /// also the one that a room before it had.
+    fn unhooked() -> (Case, Record) {
+        let (case, mut record) = (sample(), good());
+        record.known_by = KnownBy::Handle;
+        let (victim, healthy) = (record.victims["victim"].clone(), record.beside[0].clone());
+        let of = |stay: &Stay| Posting { at: stay.appended, stay: stay.key() };
+        record.postings =
+            BTreeMap::from([(0xabc0, vec![of(&victim)]), (0xdef0, vec![of(&healthy)])]);
+        for seen in &mut record.lines {
+            seen.line.room = seen.line.room.map(|room| if room == 5 { 0xabc0 } else { 0xdef0 });
+        }
+        (case, record)
+    }
+
     #[test]
     fn without_the_hook_a_room_is_known_by_its_handles() {
-        let (mut case, mut record) = (sample(), good());
-        record.known_by = KnownBy::Handle;
-        record.victims.get_mut("victim").unwrap().handles = vec![0xabc0];
-        for seen in &mut record.lines {
-            if seen.line.room == Some(5) {
-                seen.line.room = Some(0xabc0);
-            }
-        }
+        let (mut case, record) = unhooked();
         assert_eq!(judge(&case, &record).faults, []);
         case.right[0].alert.as_mut().unwrap().tier = Some("transfer".to_owned());
         let faults = judge(&case, &record).faults;
         assert!(matches!(faults.as_slice(), [Fault::Tier { .. }]), "{faults:?}");
+    }
+
+    #[test]
+    fn a_handle_belongs_to_the_room_that_posted_it_last() {
+        let (case, mut record) = unhooked();
+        record.lines.push(verdict(0xdef0, 2.0, "never_started", "unknown"));
+        let of = |record: &Record| match judge(&case, record).faults.as_slice() {
+            [fault] => fault.room().unwrap_or("none").to_owned(),
+            faults => panic!("{faults:?}"),
+        };
+        assert_eq!(of(&record), "healthy room 1");
+
+        // The victim posts the healthy room's handle anew: what stands since then is about it.
+        let victim = record.victims["victim"].clone();
+        let later = victim.appended.plus(Duration::from_secs(1));
+        let posting = Posting { at: later, stay: victim.key() };
+        record.postings.get_mut(&0xdef0).unwrap().push(posting);
+        last(&mut record).dwell_s = Some(0.9);
+        assert_eq!(of(&record), "victim");
+        last(&mut record).dwell_s = Some(1.1);
+        assert_eq!(of(&record), "healthy room 1");
+    }
+
+    #[test]
+    fn an_alert_about_a_handle_that_nobody_posted_is_a_stranger_s() {
+        let (case, mut record) = unhooked();
+        record.lines.push(verdict(1, 2.0, "never_started", "peer_frozen"));
+        let faults = judge(&case, &record).faults;
+        assert!(matches!(faults.as_slice(), [Fault::Stranger { .. }]), "{faults:?}");
+    }
+
+    #[test]
+    fn each_transfer_of_a_healthy_room_is_told_once() {
+        for (change, wrong) in [("dwell", 0), ("dwell", 2), ("append", 0), ("append", 2)] {
+            let (case, mut record) = unhooked();
+            let line = |seen: &Seen| seen.line.kind == change && seen.line.room == Some(0xdef0);
+            let index = record.lines.iter().position(line).unwrap();
+            let removed = record.lines.remove(index);
+            record.lines.extend(std::iter::repeat_n(removed, wrong));
+            let faults = judge(&case, &record).faults;
+            let [Fault::Transfers { kind, told, posted: 1, .. }] = faults.as_slice() else {
+                panic!("{faults:?}")
+            };
+            assert_eq!((kind.as_str(), *told), (change, wrong));
+        }
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl World<'_> {
         let (pair, outbox) = (&self.case.pair, self.outbox.clone());
         *old = Process::start(DECODE, who.name(), pair, &place, self.scratch, outbox)?;
         let pid = old.pid();
+        self.record.pids.insert(pid);
         self.meet(who)?;
         if !self.wait(READY, |world| world.agent.is_none() || world.covered.contains(&pid))? {
             let text = format!("the agent has not found the restarted {} in {READY:?}", who.name());
@@ -71,6 +72,7 @@ impl World<'_> {
         for _ in 0..times {
             let (pair, outbox) = (&self.case.pair, self.outbox.clone());
             let mut guest = Process::start(DECODE, GUEST, pair, &HERE, self.scratch, outbox)?;
+            self.record.pids.insert(guest.pid());
             self.await_event(GUEST, "ready", READY)?;
             guest.end();
         }
