@@ -15,6 +15,7 @@ import time
 
 import numpy
 
+from handshake import Door
 from lines import commands, die_with_runner, say, serve
 from node import Node, open_hook, pattern
 
@@ -28,12 +29,14 @@ class Decode:
     def __init__(self, name, size, bare):
         self.node = Node(name, size, filled=False)
         self.hook = open_hook("decode", name, bare)
+        self.door = Door()
         say(
             "ready",
             name=name,
             pid=os.getpid(),
             size=size,
             address=self.node.address,
+            door=self.door.port,
             metadata=base64.b64encode(self.node.metadata()).decode(),
         )
 
@@ -49,6 +52,11 @@ class Decode:
         args = (room, offset, size, after, number)
         threading.Thread(target=self._watch, args=args, daemon=True).start()
         say("watching", room=room)
+
+    def mute(self):
+        """Answer no hand-shake from now on."""
+        self.door.mute = True
+        say("muted")
 
     def check(self, room, offset, size):
         """Say how many bytes of a range differ from what the prefill writes there."""
@@ -85,7 +93,8 @@ def main():
     args = parser.parse_args()
     decode = Decode(args.name, args.memory, args.bare)
     threading.Thread(target=beat_forever, args=(decode,), daemon=True).start()
-    handlers = {"clear": decode.clear, "watch": decode.watch, "check": decode.check}
+    names = ["clear", "watch", "check", "mute"]
+    handlers = {name: getattr(decode, name) for name in names}
     for command in commands():
         serve(handlers, command)
     # NIXL's destructors wait for peers that may be stopped.

@@ -7,12 +7,14 @@ removes what has ended. Transfers run on the shard threads of `transfer.py`.
 
 import argparse
 import base64
+import functools
 import os
 import queue
 import time
 
+from handshake import ask
 from lines import commands, die_with_runner, say, serve
-from node import Node, open_hook, spoil_table
+from node import Node, Unmarked, open_hook, spoil_table
 from rooms import FAULTS, Filler, Peer, Room, burst, in_background
 from transfer import Shard
 
@@ -25,21 +27,24 @@ class Prefill:
     def __init__(self, args):
         self.node = Node(args.name, args.memory, filled=True)
         self.hooks = [open_hook("prefill", args.name, args.bare) for _ in range(args.workers)]
+        if args.unmarked:
+            self.hooks = [Unmarked(hook) for hook in self.hooks]
         if args.spoil_table:
             spoil_table()
         self.peers = {}
         self.inflight = []
         self.coming = []
+        self.answered = queue.SimpleQueue()
         self.fillers = []
         self.shards = [Shard(i, self.node, args.notify) for i in range(args.shards)]
         say("ready", name=args.name, pid=os.getpid(), size=args.memory)
 
-    def peer(self, name, metadata, address, size, renew=False):
+    def peer(self, name, metadata, address, size, door=None, renew=False):
         """Load a decode's metadata; `renew` forgets what was known under its name before."""
         if renew:
             self.node.agent.remove_remote_agent(name)
         self.node.agent.add_remote_agent(base64.b64decode(metadata))
-        self.peers[name] = Peer(name, address, size)
+        self.peers[name] = Peer(name, address, size, door)
         say("peered", name=name)
 
     def append(
@@ -54,15 +59,18 @@ class Prefill:
         pace=0.0,
         fault=None,
         prefill=0.0,
+        handshake=False,
     ):
         """A request enters the inflight queue; `chunk` 0 means one chunk, `pace` is seconds
-        before each chunk, `prefill` seconds of computing from its coming to its append."""
+        before each chunk, `prefill` seconds of computing from its coming to its append. With
+        `handshake` it is parked there until its peer has answered."""
         peer = self.peers[to]
         if fault not in FAULTS:
             raise ValueError(f"unknown fault {fault!r}")
         if offset + bytes > min(peer.size, self.node.size):
             raise ValueError(f"room {room} does not fit: {offset} + {bytes} bytes")
         entry = Room(room, peer, bytes, chunk or bytes, page, offset, pace, fault, self.hooks[0])
+        entry.handshake = handshake
         shard = self.shards[shard % len(self.shards)]
         if prefill:
             # Made while the prompt is computed, as an engine does that knows its pages early.
@@ -92,9 +100,24 @@ class Prefill:
         say("appended", room=entry.room, seq=entry.seq, bytes=entry.size)
         if entry.fault == "parked":
             entry.hook.phase(entry.seq, "parked")
+        elif entry.handshake:
+            entry.hook.phase(entry.seq, "parked")
+            answered = functools.partial(self.answered.put, (entry, shard))
+            in_background(ask, entry.peer.door, entry.room, answered)
         elif entry.fault != "never_post":
-            for index in range(entry.chunks()):
-                shard.chunks.put((entry, index))
+            self._send(entry, shard)
+
+    def _send(self, entry, shard):
+        for index in range(entry.chunks()):
+            shard.chunks.put((entry, index))
+
+    def go_on(self):
+        """Send what was parked and has its answer."""
+        while not self.answered.empty():
+            entry, shard = self.answered.get()
+            if entry in self.inflight:
+                entry.hook.phase(entry.seq, "peers_ready")
+                self._send(entry, shard)
 
     def abort(self, room):
         """The client gave up: the room leaves the queue as aborted."""
@@ -128,6 +151,7 @@ class Prefill:
         for hook in self.hooks:
             hook.beat()
         self.enter()
+        self.go_on()
         for entry in [e for e in self.inflight if e.status != "transferring"]:
             entry.hook.remove(entry.seq, entry.status)
             self.leave(entry)
@@ -143,6 +167,7 @@ def arguments():
     parser.add_argument("--shards", type=int, default=5, help="transfer worker threads")
     parser.add_argument("--workers", type=int, default=1, help="queues with a table each")
     parser.add_argument("--bare", action="store_true", help="run without the hook")
+    parser.add_argument("--unmarked", action="store_true", help="mark no transfer calls")
     parser.add_argument("--notify", action="store_true", help="a NIXL notification a chunk")
     parser.add_argument(
         "--spoil-table", action="store_true", help="state another ABI version in the table"

@@ -6,8 +6,8 @@ import threading
 import time
 
 FAULTS = {None, "never_post", "parked", "drop_status", "never_read", "thread_dies"}
-"""What an append can ask for: `never_post` (no thread is ever told), `parked` (the peer never
-answers the hand-shake, so nothing may be sent), `drop_status` (the worker thread sees the transfer
+"""What an append can ask for: `never_post` (no thread is ever told), `parked` (said to
+wait for its peer, and left alone), `drop_status` (the worker thread sees the transfer
 fail and tells nobody), `never_read` (nobody looks whether the transfer has ended), `thread_dies`
 (the worker thread ends by an exception after the first of the room's chunks)."""
 
@@ -15,10 +15,11 @@ fail and tells nobody), `never_read` (nobody looks whether the transfer has ende
 class Peer:
     """A decode this prefill can write to."""
 
-    def __init__(self, name, address, size):
+    def __init__(self, name, address, size, door):
         self.name = name
         self.address = address
         self.size = size
+        self.door = door
 
 
 class Room:
@@ -33,6 +34,7 @@ class Room:
         self.pace = pace
         self.fault = fault
         self.hook = hook
+        self.handshake = False
         self.kept = []
         self.prepared = []
         self.seq = 0

@@ -81,6 +81,8 @@ pub(super) struct Pair {
     pub(super) mbit: u32,
     /// The prefill's table states an ABI version that the agent cannot read.
     pub(super) spoil_table: bool,
+    /// The prefill marks its queue and not its transfer calls.
+    pub(super) unmarked: bool,
     /// Queues of the prefill, each with a table of its own.
     pub(super) workers: u32,
 }
@@ -95,6 +97,7 @@ impl Default for Pair {
             apart: false,
             mbit: 0,
             spoil_table: false,
+            unmarked: false,
             workers: 1,
         }
     }
@@ -169,6 +172,12 @@ fn parse(name: &str, text: &str) -> Result<Case> {
     }
     if !case.pair.apart && case.steps.iter().any(|step| matches!(step, Step::Cut { .. })) {
         bail!("steps: a pair on one network cannot be cut\nfix: `apart = true` in [pair]");
+    }
+    let shakes = |step: &Step| matches!(step, Step::Append(append) if append.handshake);
+    if case.pair.apart && case.steps.iter().any(shakes) {
+        bail!(
+            "steps: a decode that lives apart hears no hand-shake\nfix: `apart = false` in [pair]"
+        );
     }
     if !case.pair.apart && case.pair.mbit > 0 {
         bail!("pair.mbit: a pair on one network is not limited\nfix: `apart = true` in [pair]");

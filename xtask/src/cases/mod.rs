@@ -4,6 +4,7 @@ mod agent;
 pub(crate) mod bench;
 mod file;
 mod folder;
+mod foreign;
 mod judge;
 mod net;
 mod pair;

@@ -44,6 +44,8 @@ pub(super) struct Event {
     pub(super) bytes: u64,
     pub(super) size: u64,
     pub(super) address: u64,
+    /// Where a decode is asked for hand-shakes: a port of this machine.
+    pub(super) door: u16,
     pub(super) metadata: String,
     pub(super) outcome: String,
     pub(super) wrong: u64,
@@ -76,7 +78,11 @@ impl Process {
         }
         if script == PREFILL {
             command.args(["--workers", &pair.workers.to_string()]);
-            let flags = [("--notify", pair.notify), ("--spoil-table", pair.spoil_table)];
+            let flags = [
+                ("--notify", pair.notify),
+                ("--spoil-table", pair.spoil_table),
+                ("--unmarked", pair.unmarked),
+            ];
             command.args(flags.iter().filter(|(_, wanted)| *wanted).map(|(flag, _)| flag));
         }
         // UCX's own choice is `all`; a case is about that or about TCP.
@@ -118,11 +124,16 @@ impl Process {
     pub(super) fn stop(&self) -> Result<()> {
         self.signal(Signal::STOP)?;
         let end = Moment::now().plus(STOPS);
-        while !is_stopped(self.pid()) {
+        while !self.is_stopped() {
             ensure!(Moment::now() < end, "{} still runs {STOPS:?} after SIGSTOP", self.name);
             thread::sleep(STOPS / 1000);
         }
         Ok(())
+    }
+
+    /// Whether each of its threads is stopped.
+    pub(super) fn is_stopped(&self) -> bool {
+        is_stopped(self.pid())
     }
 
     /// Whether it has ended.

@@ -47,6 +47,13 @@ pub(super) enum Step {
     Landed { room: String },
     /// SIGSTOP.
     Stop { who: Who },
+    /// The decode answers no hand-shake from now on, and runs.
+    Mute { who: Who },
+    /// From now on it is counted what the prefill writes by `process_vm_writev`.
+    CountWrites,
+    /// Wait until the first `bytes` bytes lie in the memory of the stopped decode, every one of
+    /// them carried by `process_vm_writev`: the run is void otherwise.
+    Complete { who: Who, bytes: u64 },
     /// SIGCONT.
     Continue { who: Who },
     /// The decode is killed and started anew under its old NIXL name; the prefill is not told and
@@ -136,6 +143,9 @@ pub(super) struct Append {
     /// So many alike, one after another: `room.1`, `room.2`, … What is said about `room` is said
     /// about each.
     pub(super) times: Option<u32>,
+    /// Whether it is parked until its decode has answered a hand-shake.
+    #[serde(default)]
+    pub(super) handshake: bool,
     /// The engine's number of the room; a free one where none is given.
     pub(super) id: Option<u64>,
     /// The room of this name has the same number.

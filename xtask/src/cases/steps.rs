@@ -50,6 +50,9 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Append(append) => world.append(append)?,
         Step::Watch { .. } => watch(step, world)?,
         Step::Landed { room } => landed(room, world)?,
+        Step::Mute { who } => world.mute(*who)?,
+        Step::CountWrites => world.count_writes()?,
+        Step::Complete { who, bytes } => world.complete(*who, *bytes)?,
         Step::Stop { who } => world.decode(*who).stop()?,
         Step::Continue { who } => {
             world.release();

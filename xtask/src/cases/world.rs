@@ -11,6 +11,7 @@ use anyhow::{Result, bail};
 use super::View;
 use super::agent::{Agent, Said};
 use super::file::{Case, Pair};
+use super::foreign::Writes;
 use super::net::{HERE, Net};
 use super::pair::{DECODE, Event, PREFILL, Process};
 use super::record::{KnownBy, Record, Seen, Stay};
@@ -73,6 +74,8 @@ pub(super) struct World<'a> {
     /// How many victims were given a number.
     numbered: u64,
     traffic: Traffic,
+    /// What counts the prefill's writes into other processes, where a case asks for it.
+    writes: Option<Writes>,
     turned: Moment,
     record: Record,
     /// Last, so that no process is left in a namespace when it goes away.
@@ -109,6 +112,7 @@ impl<'a> World<'a> {
             names: Vec::new(),
             numbered: 0,
             traffic: Traffic::new(&case.beside),
+            writes: None,
             turned: Moment::now(),
             record,
             net,

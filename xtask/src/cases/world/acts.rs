@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::Signal;
 use serde_json::json;
 
+use super::super::foreign::{self, Writes};
 use super::super::net::{HERE, Net};
 use super::super::pair::{DECODE, Process};
 use super::super::record::Stay;
@@ -19,6 +20,8 @@ const SICK_SHARD: u64 = 0;
 const FIRST_FILLED: u64 = 1 << 62;
 /// Ids between the first rooms on paper of two queues.
 const FILLED_APART: u64 = 1 << 40;
+/// How often the memory of a decode is looked at.
+const LOOK: Duration = Duration::from_millis(100);
 /// The name of decodes that come and go.
 const GUEST: &str = "guest";
 /// Longest time for a long queue or a burst of marks to be made.
@@ -39,7 +42,7 @@ impl World<'_> {
         let ready = if who == Who::Sick { sick } else { well };
         self.prefill.tell(&json!({
             "do": "peer", "name": who.agent(), "metadata": ready.metadata,
-            "address": ready.address, "size": ready.size, "renew": renew,
+            "address": ready.address, "size": ready.size, "door": ready.door, "renew": renew,
         }))?;
         self.await_event("prefill", "peered", ANSWER).map(drop)
     }
@@ -103,6 +106,7 @@ impl World<'_> {
                 "do": "append", "room": room, "to": append.to.agent(), "bytes": append.bytes,
                 "chunk": append.chunk, "pace": append.pace, "fault": append.fault,
                 "shard": append.shard, "prefill": append.prefill_s,
+                "handshake": append.handshake,
             }))?;
             if append.prefill_s > 0.0 {
                 continue;
@@ -127,6 +131,39 @@ impl World<'_> {
         let ended = |stay: &Stay| stay.room == room && stay.removed.is_some();
         let done = self.wait(READY, |world| world.record.beside.iter().any(ended))?;
         done.then_some(()).with_context(|| format!("the transfer to {} has not ended", to.name()))
+    }
+
+    /// A decode answers no hand-shake any more.
+    pub(in crate::cases) fn mute(&mut self, who: Who) -> Result<()> {
+        self.decode(who).tell(&json!({"do": "mute"}))?;
+        self.await_event(who.name(), "muted", ANSWER).map(drop)
+    }
+
+    /// Count from now on what is written by `process_vm_writev`.
+    pub(in crate::cases) fn count_writes(&mut self) -> Result<()> {
+        self.writes = Some(Writes::count()?);
+        Ok(())
+    }
+
+    /// Wait until a room's bytes are all in the memory of its stopped decode, and look at who
+    /// carried them.
+    pub(in crate::cases) fn complete(&mut self, who: Who, bytes: u64) -> Result<()> {
+        let [sick, well] = &self.ready;
+        let address = if who == Who::Sick { sick } else { well }.address;
+        let pid = self.decode(who).pid();
+        let end = Moment::now().plus(ANSWER);
+        let mut missing = bytes;
+        while missing > 0 {
+            ensure!(Moment::now() < end, "{missing} of {bytes} bytes are not there in {ANSWER:?}");
+            self.wait(LOOK, |_| false)?;
+            missing = foreign::wrong_bytes(pid, address, bytes)?;
+        }
+        // A stopped process takes nothing by itself: no byte came by a socket.
+        ensure!(self.decode(who).is_stopped(), "{} is not stopped", who.name());
+        let writes = self.writes.take().context("steps: `complete` needs `count_writes` before")?;
+        let carried = writes.end(pid)?;
+        ensure!(carried >= bytes, "process_vm_writev carried {carried} of {bytes} bytes");
+        Ok(())
     }
 
     /// The network of a pair that lives apart.
