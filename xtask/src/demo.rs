@@ -48,7 +48,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let begun = Moment::now();
     say::line("\nA NIXL prefill and two decodes run beside the agent; faults hit one decode.");
     say::line("The deadline of a stall is shortened to 3 s (default 30 s).\n");
-    let reports = cases::run_built(&cases::Options::of(&SHOWN), true)?;
+    let reports = cases::run_built(&cases::Options::of(SHOWN.map(str::to_owned).to_vec()), true)?;
     say::line(format_args!("\n{}", cases::table(&reports)));
     let (mut while_stalled, mut alerts) = (0, 0);
     for (yes, all) in reports.iter().map(cases::Report::while_stalled) {

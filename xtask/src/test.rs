@@ -13,9 +13,9 @@ use crate::setup::{self, python};
 use crate::shell::Step;
 use crate::surroundings;
 use crate::tally::Tally;
-use crate::tree::{cargo, target};
+use crate::tree::{self, cargo, target};
 
-/// The cases that a plain test run takes: one for each kind of finding, and the healthy pair.
+/// The cases that every test run takes: one for each kind of finding, and the healthy pair.
 const SHORT: [&str; 10] = [
     "healthy",
     "never_posted",
@@ -29,6 +29,9 @@ const SHORT: [&str; 10] = [
     "no_hook",
 ];
 
+/// How many of the others a plain test run takes, in turn: by what they take, three minutes at most.
+const MORE: usize = 3;
+
 /// How long a stage of tests may take, its compiling included: several times what it takes on two
 /// loaded cores, and little enough that CI still has time to say which one hung.
 const LIMIT: Duration = Duration::from_mins(40);
@@ -36,7 +39,7 @@ const LIMIT: Duration = Duration::from_mins(40);
 /// Options of `cargo xtask test`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Run every fault case rather than the short choice
+    /// Run every fault case rather than ten of them and three in turn
     #[arg(long)]
     all: bool,
 }
@@ -130,9 +133,51 @@ fn engine() -> Result<Tally> {
 
 fn fault_cases(all: bool) -> Result<Tally> {
     cases::build_agent()?;
-    let names = if all { &[][..] } else { &SHORT };
+    let mut names = Vec::new();
+    if !all {
+        let commit = tree::commit()?;
+        let turn = in_turn(&cases::names()?, &commit);
+        let (short, more) = (SHORT.len(), turn.join(", "));
+        say::line(format_args!("  {short} cases always, and by the commit {commit}: {more}"));
+        names = SHORT.iter().map(|name| (*name).to_owned()).chain(turn).collect();
+    }
     let reports = cases::run_built(&cases::Options::of(names), false)?;
     say::line(cases::table(&reports));
     let passed = reports.iter().filter(|report| report.is_right()).count() as u64;
     Ok(Tally { passed, failed: reports.len() as u64 - passed, skipped: 0 })
+}
+
+/// Of the cases that are not always run those whose turn it is: the same for one commit, and over
+/// the commits each as often as another. What is alike stands side by side in their order, so a turn
+/// takes every so manieth of them.
+fn in_turn(known: &[String], commit: &str) -> Vec<String> {
+    let others: Vec<&String> =
+        known.iter().filter(|name| !SHORT.contains(&name.as_str())).collect();
+    let turns = others.len().div_ceil(MORE).max(1);
+    let digits = commit.get(..12).unwrap_or_default();
+    let turn = u64::from_str_radix(digits, 16).unwrap_or(0) % turns as u64;
+    let turn = usize::try_from(turn).unwrap_or(0);
+    others.into_iter().skip(turn).step_by(turns).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn over_the_commits_every_case_is_run() {
+        let known = cases::names().unwrap();
+        assert!(SHORT.iter().all(|name| known.iter().any(|known| known == name)));
+        let commit = |at: usize| format!("{at:012x}7cd2bb");
+        let mut run = BTreeSet::new();
+        for at in 0..known.len() {
+            let turn = in_turn(&known, &commit(at));
+            assert_eq!(turn, in_turn(&known, &commit(at)), "the same for one commit");
+            assert!((1..=MORE).contains(&turn.len()), "{turn:?}");
+            run.extend(turn);
+        }
+        assert_eq!(run.len(), known.len() - SHORT.len());
+    }
 }

@@ -13,6 +13,14 @@ pub(crate) fn root() -> PathBuf {
     here.parent().unwrap_or(here).to_path_buf()
 }
 
+/// The commit that this work tree stands on.
+pub(crate) fn commit() -> Result<String> {
+    let step = Step { what: "asking git for the commit", fix: "run from a git checkout" };
+    let mut git = Command::new("git");
+    git.current_dir(root()).args(["rev-parse", "HEAD"]);
+    Ok(step.quietly(&mut git)?.trim().to_owned())
+}
+
 /// The files that git tracks or would track, relative to the root.
 pub(crate) fn files() -> Result<Vec<PathBuf>> {
     let step = Step { what: "listing the repository's files", fix: "run from a git checkout" };

@@ -87,9 +87,15 @@ pub(crate) struct Options {
 
 impl Options {
     /// The named cases, once each.
-    pub(crate) fn of(names: &[&str]) -> Self {
-        Self { names: names.iter().map(|name| (*name).to_owned()).collect(), ..Self::default() }
+    pub(crate) fn of(names: Vec<String>) -> Self {
+        Self { names, ..Self::default() }
     }
+}
+
+/// The names of all cases, in their order.
+pub(crate) fn names() -> Result<Vec<String>> {
+    let known: Vec<Case> = load(&[])?;
+    Ok(known.into_iter().map(|case| case.name).collect())
 }
 
 /// Set up, build the agent, run the cases; an error unless every run is right.
