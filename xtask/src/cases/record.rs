@@ -118,6 +118,12 @@ impl Record {
         }
     }
 
+    /// The run of a pair that has not started.
+    pub(super) fn unbegun(why: String) -> Self {
+        let spoilt = vec![why];
+        Self { spoilt, ..Self::new(0, KnownBy::Hook) }
+    }
+
     /// A room entered the queue: the victim of that name, or a healthy one.
     pub(super) fn appended(&mut self, victim: Option<&String>, event: &Event) {
         let stay = Stay {

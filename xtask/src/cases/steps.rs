@@ -19,7 +19,11 @@ const GRACE: Duration = Duration::from_secs(4);
 
 /// Run a case to its end. What the harness itself could not do makes the run void, not an error.
 pub(super) fn run(case: &Case, scratch: &Scratch, view: &View) -> Result<Record> {
-    let mut world = World::start(case, scratch, view)?;
+    let mut world = match World::start(case, scratch, view) {
+        Ok(world) => world,
+        // On a machine that is too busy for its pair to start, which says nothing of the next run.
+        Err(error) => return Ok(Record::unbegun(format!("{error:#}"))),
+    };
     if let Err(error) = steps(case, &mut world) {
         world.record().spoilt.push(format!("{error:#}"));
     }

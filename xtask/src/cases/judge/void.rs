@@ -185,6 +185,13 @@ mod tests {
     }
 
     #[test]
+    fn a_pair_that_has_not_started_is_void() {
+        let unbegun = judge(&sample(), &Record::unbegun("prefill has not said ready".to_owned()));
+        assert_eq!(unbegun.void.as_deref(), Some("prefill has not said ready"));
+        assert_eq!(unbegun.faults, []);
+    }
+
+    #[test]
     fn a_room_that_stood_for_the_deadline_excuses_its_own_alarm_and_no_other() {
         let stood = judged(|record| {
             let (appended, _) = record.beside[0].removed.take().unwrap();
