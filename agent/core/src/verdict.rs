@@ -38,7 +38,8 @@ words! {
     Finding {
         /// No payload byte has completed; the evidence says whether any was posted.
         NeverStarted = 1, "never_started";
-        /// Some bytes moved, fewer than were posted, then nothing.
+        /// Some bytes moved, fewer than were posted, then nothing. Where `bytes_unseen` stands
+        /// beside it: some may have moved, all even, and the library has not told of the end.
         StoppedMidway = 2, "stopped_midway";
         /// Bytes move: not a stall.
         MovingSlowly = 3, "moving_slowly";

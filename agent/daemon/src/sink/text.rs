@@ -1,6 +1,8 @@
 //! A line for people: time, kind, room, what and why, then who and how much.
 
-use super::line::{Line, PeerField};
+use inflightd_core::evidence::EvidenceId;
+
+use super::line::{EvidenceField, Line, PeerField};
 use super::{alert, words};
 use crate::shown::plain;
 
@@ -172,7 +174,10 @@ pub(super) fn amounts(line: &Line) -> String {
     line.bytes.map_or_else(String::new, |bytes| {
         let whole = words::whole(bytes.expected, bytes.posted);
         let whole = whole.unwrap_or_else(|| "an unknown number".to_owned());
-        format!("{} of {whole} arrived", words::size(bytes.completed))
+        // What nothing counts may have arrived, all of it even.
+        let unseen = |evidence: &EvidenceField| evidence.id == EvidenceId::BytesUnseen.name();
+        let known = if line.evidence.iter().flatten().any(unseen) { "known to have " } else { "" };
+        format!("{} of {whole} {known}arrived", words::size(bytes.completed))
     })
 }
 
@@ -279,5 +284,21 @@ pub(super) mod tests {
         assert_eq!(of(0, 2048), "1.0 KiB of 2.0 KiB posted arrived");
         assert_eq!(of(4096, 2048), "1.0 KiB of 4.0 KiB arrived");
         assert_eq!(of(4096, 8192), "1.0 KiB of 8.0 KiB arrived", "more was posted than expected");
+    }
+
+    #[test]
+    fn what_nothing_counts_is_not_said_to_be_missing() {
+        let bytes = Some(BytesField { expected: 4096, posted: 4096, completed: 0 });
+        let unseen = EvidenceField { id: "bytes_unseen", ..evidence() };
+        let line = Line { bytes, evidence: Some(vec![evidence(), unseen]), ..Line::default() };
+        assert_eq!(amounts(&line), "0 B of 4.0 KiB known to have arrived");
+        let line = Line { evidence: Some(vec![evidence()]), ..line };
+        assert_eq!(amounts(&line), "0 B of 4.0 KiB arrived");
+    }
+
+    fn evidence() -> EvidenceField {
+        let (at, since, amount, code, peer, tid) = (None, None, None, None, None, None);
+        let (handle, worker, text) = (None, None, String::new());
+        EvidenceField { id: "posted", text, at, since, amount, code, peer, tid, handle, worker }
     }
 }
