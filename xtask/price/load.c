@@ -4,14 +4,17 @@
  *
  *   pin CPU                    this thread runs on that CPU only
  *   calls N                    CPU nanoseconds of each hook call, over N calls of each
+ *   cold N                     CPU nanoseconds of a call of `phase` where the caches hold other things
  *   marks RATE SECONDS         posts and dones over 64 open rooms, so many a second in total
  *   stays RATE SECONDS         whole stays of 8 calls, so many calls a second in total
  *   hold N                     N rooms enter the queue and stay there
  *   idle THREADS               so many threads, each working for a room; the scheduler beats on
  *   stall                      a room that is served and posted and then stands still
  *   die                        the same, and the thread that works for it ends
+ *   send NAME                  a room to the worker of that name, served and posted, that stands still
  *   quit
  *
+ * Its arguments are its role, `prefill` or `decode`, and its name; without them it is a prefill.
  * Moments are nanoseconds of CLOCK_MONOTONIC, as the agent's and the runner's.
  */
 #define _GNU_SOURCE
@@ -46,13 +49,15 @@ static void nap(uint64_t ns) {
     nanosleep(&t, NULL);
 }
 
-static uint64_t append(uint64_t bytes) {
-    static const struct inflight_peer far = {INFLIGHT_NIXL_AGENT, 0, "bench-decode"};
+static uint64_t append_to(const char *name, uint64_t bytes) {
+    struct inflight_peer far = {INFLIGHT_NIXL_AGENT, 0, name};
     char rid[32];
     uint64_t room = next_room++;
     snprintf(rid, sizeof rid, "rid-%" PRIu64, room);
     return inflight_append(worker, room, rid, &far, 1, bytes, NULL);
 }
+
+static uint64_t append(uint64_t bytes) { return append_to("bench-decode", bytes); }
 
 /* Nanoseconds of CPU per call of `call`, which may use `i`. */
 #define COST(n, call) ({ \
@@ -76,6 +81,21 @@ static void calls(uint64_t n) {
     printf(" done=%.1f", COST(n, inflight_done(worker, seq, 1, 1)));
     printf(" phase=%.1f", COST(n, inflight_phase(worker, seq, INFLIGHT_TRANSFERRING)));
     printf(" beat=%.1f\n", COST(n, inflight_beat(worker)));
+    inflight_remove(worker, seq, INFLIGHT_SUCCESS);
+}
+
+/* A transfer's bytes leave nothing of a hit in the caches of its core: as much as the second level
+ * has is written before each call. Reading the clock is part of what is told. */
+static void cold(uint64_t n) {
+    static char other[2 << 20];
+    uint64_t seq = append(1), took = 0;
+    for (uint64_t i = 0; i < n; i++) {
+        for (size_t at = 0; at < sizeof other; at += 64) ((volatile char *)other)[at]++;
+        uint64_t begun = clock_of(CLOCK_THREAD_CPUTIME_ID);
+        inflight_phase(worker, seq, INFLIGHT_TRANSFERRING);
+        took += clock_of(CLOCK_THREAD_CPUTIME_ID) - begun;
+    }
+    printf("@cold phase=%.1f\n", (double)took / (double)n);
     inflight_remove(worker, seq, INFLIGHT_SUCCESS);
 }
 
@@ -159,6 +179,8 @@ static void obey(const char *line) {
         printf("@pin %d\n", sched_setaffinity(0, sizeof set, &set));
     } else if (strcmp(verb, "calls") == 0) {
         calls(n);
+    } else if (strcmp(verb, "cold") == 0) {
+        cold(n);
     } else if (strcmp(verb, "marks") == 0) {
         for (int i = 0; i < MANY; i++) open_rooms[i] = append(1);
         pace("marks", a, b, 2, post_and_done);
@@ -180,6 +202,12 @@ static void obey(const char *line) {
         uint64_t at = now();
         spawn(serve_and_die, seq);
         printf("@die room=%" PRIu64 " at=%" PRIu64 "\n", room, at);
+    } else if (strcmp(verb, "send") == 0) {
+        char name[64] = "";
+        sscanf(line, "%*s %63s", name);
+        uint64_t room = next_room;
+        spawn(serve_for_ever, append_to(name, 1000));
+        printf("@send room=%" PRIu64 "\n", room);
     } else if (strcmp(verb, "quit") == 0) {
         exit(0);
     } else {
@@ -187,12 +215,14 @@ static void obey(const char *line) {
     }
 }
 
-int main(void) {
+int main(int argc, char **argv) {
     /* End with the runner, however that ends. */
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    static const struct inflight_peer me = {INFLIGHT_NIXL_AGENT, 0, "bench-prefill"};
-    struct inflight_open_args args = {.size = sizeof args, .role = INFLIGHT_PREFILL, .nnodes = 1,
+    struct inflight_peer me = {INFLIGHT_NIXL_AGENT, 0, argc > 2 ? argv[2] : "bench-prefill"};
+    int decodes = argc > 1 && strcmp(argv[1], "decode") == 0;
+    struct inflight_open_args args = {.size = sizeof args,
+        .role = decodes ? INFLIGHT_DECODE : INFLIGHT_PREFILL, .nnodes = 1,
         .engine = "bench", .version = "1", .tp = {0, 1}, .identities = &me, .identities_len = 1};
     int code = inflight_open(&args, &worker, NULL);
     if (code != 0) {

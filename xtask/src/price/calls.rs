@@ -11,6 +11,8 @@ use crate::say;
 
 /// Calls of each kind in one series.
 const CALLS: u32 = 20_000;
+/// Calls in one series that find the caches full of other things.
+const COLD_CALLS: u32 = 1_000;
 /// Series of each setting, taken in turn.
 const SERIES: usize = 5;
 /// The calls that carry one mark each. `serve_end` is measured with the serve before it.
@@ -40,19 +42,22 @@ pub(super) fn measure() -> Result<Vec<Row>> {
     Ok(rows(&[bare, again, empty, full]))
 }
 
-/// Nanoseconds that the kernel takes for a hit beside the program: a trap and its return.
-pub(super) fn trap() -> Result<f64> {
+/// Nanoseconds that the kernel takes for a hit beside the program, a trap and its return: in a loop
+/// that does nothing else, and where the caches hold other things, as beside a transfer.
+pub(super) fn trap() -> Result<[f64; 2]> {
     let mut load = Load::start()?;
-    let mut cost = |series: usize| -> Result<f64> {
-        let mut costs = Vec::new();
-        for _ in 0..series {
-            costs.push(load.tell(&format!("calls {CALLS}"))?.get("phase")?);
+    let mut cost = || -> Result<[f64; 2]> {
+        let (mut hot, mut cold) = (Vec::new(), Vec::new());
+        for _ in 0..SERIES {
+            hot.push(load.tell(&format!("calls {CALLS}"))?.get("phase")?);
+            cold.push(load.tell(&format!("cold {COLD_CALLS}"))?.get("phase")?);
         }
-        Ok(median(&costs))
+        Ok([median(&hot), median(&cold)])
     };
-    let bare = cost(SERIES)?;
+    let bare = cost()?;
     let _nothing = Tracer::start(&load::library(), "{ }")?;
-    Ok(cost(SERIES)? - bare)
+    let with = cost()?;
+    Ok([with[0] - bare[0], with[1] - bare[1]])
 }
 
 fn empty() -> Series {
