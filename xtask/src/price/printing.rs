@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 use tempfile::NamedTempFile;
 
 use super::Row;
@@ -56,10 +56,17 @@ impl Tracer {
     fn said(&self) -> Result<String> {
         std::fs::read_to_string(self.out.path()).context("reading what bpftrace printed")
     }
-}
 
-impl Drop for Tracer {
-    fn drop(&mut self) {
+    /// Ends it; what it printed until then.
+    fn finish(mut self) -> Result<String> {
+        self.stop();
+        self.said()
+    }
+
+    fn stop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return;
+        }
         // By SIGINT it takes its probes away before it ends.
         if let Ok(pid) = i32::try_from(self.child.id())
             && let Some(pid) = rustix::process::Pid::from_raw(pid)
@@ -71,17 +78,25 @@ impl Drop for Tracer {
     }
 }
 
+impl Drop for Tracer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 pub(super) fn measure() -> Result<Vec<Row>> {
     let mut load = Load::start()?;
     let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     for _ in 0..SERIES {
         let agent = Agent::start(&[load.pid()], 600.0)?;
-        ours.push(per_event(&mut load, agent.pid())?);
+        ours.push(per_event(&mut load, agent.pid())?.0);
+        let lost = agent.lost();
+        ensure!(lost == 0, "void: the agent lost {lost} marks, which cost it nothing");
         drop(agent);
         let tracer = Tracer::start(&load::library(), SCRIPT)?;
-        theirs.push(per_event(&mut load, tracer.child.id())?);
-        let lines = tracer.said()?.lines().count();
-        say::line(format_args!("  bpftrace printed {lines} lines"));
+        let (nanos, marks) = per_event(&mut load, tracer.child.id())?;
+        theirs.push(nanos);
+        printed_all(&tracer.finish()?, marks)?;
     }
     let (ours, theirs) = (median(&ours), median(&theirs));
     let ratio = ours / theirs.max(1.0);
@@ -94,13 +109,41 @@ pub(super) fn measure() -> Result<Vec<Row>> {
     ])
 }
 
-/// Nanoseconds of CPU of a process per mark of the load, idle cost included.
-fn per_event(load: &mut Load, pid: u32) -> Result<f64> {
+/// Whether bpftrace printed every mark and says of none that it was lost.
+fn printed_all(said: &str, marks: f64) -> Result<()> {
+    if let Some(lost) = said.lines().find(|line| line.starts_with("Lost ")) {
+        bail!("void: bpftrace says {lost:?}, and what is lost costs it nothing");
+    }
+    let is_mark = |line: &&str| line.contains(" inflight_mark_");
+    #[expect(clippy::cast_precision_loss, reason = "far fewer lines than 2^52")]
+    let lines = said.lines().filter(is_mark).count() as f64;
+    say::line(format_args!("  bpftrace printed {lines} lines for {marks} marks"));
+    ensure!(lines >= marks, "void: bpftrace printed {lines} lines for {marks} marks");
+    Ok(())
+}
+
+/// Nanoseconds of CPU of a process per mark of the load, idle cost included; and the marks.
+fn per_event(load: &mut Load, pid: u32) -> Result<(f64, f64)> {
     let before = Usage::of(pid)?;
     let said = load.tell(&format!("stays {RATE} {SECONDS}"))?;
-    std::thread::sleep(Duration::from_secs(1));
+    // What was lost is said when the ring has been read.
+    std::thread::sleep(Duration::from_secs(2));
     let cpu = Usage::of(pid)?.cpu_since(&before);
-    let nanos = cpu * 1e9 / said.get("marks")?;
+    let marks = said.get("marks")?;
+    let nanos = cpu * 1e9 / marks;
     say::line(format_args!("  {nanos:.0} ns a mark"));
-    Ok(nanos)
+    Ok((nanos, marks))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_in_which_bpftrace_lost_anything_is_void() {
+        let line = "12 34 inflight_mark_post 1 2 3\n";
+        assert!(printed_all(&format!("Attaching 8 probes...\n{line}{line}"), 2.0).is_ok());
+        assert!(printed_all(&format!("Attaching 8 probes...\n{line}"), 2.0).is_err());
+        assert!(printed_all(&format!("Lost 7 events\n{line}{line}"), 2.0).is_err());
+    }
 }
