@@ -23,6 +23,27 @@ const FIRES: Duration = Duration::from_mins(1);
 const ENDS: Duration = Duration::from_mins(2);
 /// Metrics that have no series before the first event, which a stall is not.
 const ON_EVENT: [&str; 2] = ["inflight_events_lost_total", "inflightd_mishaps_total"];
+/// Metrics of which each query says something while a room is stalled.
+const OF_A_STALL: [&str; 7] = [
+    "inflight_verdicts_total",
+    "inflight_rooms_open",
+    "inflight_rooms_suspect",
+    "inflight_rooms_stalled",
+    "inflight_oldest_without_progress_seconds",
+    "inflight_oldest_dwell_seconds",
+    "inflight_worker_beat_age_seconds",
+];
+/// Metrics that are 0 where the agent itself is well and sees all.
+const OF_TROUBLE: [&str; 6] = [
+    "inflight_rooms_blind",
+    "inflight_events_lost_total",
+    "inflightd_export_dropped_total",
+    "inflightd_export_failures_total",
+    "inflightd_misfits_total",
+    "inflightd_mishaps_total",
+];
+/// Longest wait for what the dashboard shows of a stall: some scrapes.
+const SHOWS: Duration = Duration::from_secs(30);
 /// Rooms that end well before the decode is stopped.
 const HEALTHY: u64 = 10;
 /// Bytes of the room that hangs.
@@ -31,7 +52,7 @@ const LARGE: u64 = 64 << 20;
 /// Options of `cargo xtask surroundings`.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Check only what needs no agent, as `cargo xtask test` does
+    /// Check only what needs no agent
     #[arg(long)]
     still: bool,
 }
@@ -49,7 +70,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn live() -> Result<()> {
+/// A real Prometheus on a real stall, with the agent of this tree: about a minute.
+pub(crate) fn live() -> Result<()> {
     cases::need_root()?;
     cases::build_agent()?;
     let directory = tempfile::tempdir().context("making a directory")?;
@@ -90,12 +112,16 @@ fn go(directory: &Path) -> Result<()> {
         Ok(firing.iter().any(|alert| alert == "InflightStall peer_frozen page").then_some(firing))
     })?;
     let firing = frozen.context("the stall alert does not fire")?;
+    let stalled_at = server.now()?;
     tell(begun, &format!("firing: {}", firing.join(", ")));
     if firing.len() != 1 {
         bail!("one root, {} alerts", firing.len());
     }
-    let asked = ask_all(&server)?;
-    tell(begun, &format!("{asked} queries of the dashboard, each with at least one series"));
+    let asked = ask_all(&server, stalled_at)?;
+    tell(
+        begun,
+        &format!("{asked} queries of the dashboard, each with the numbers that it must have"),
+    );
     duo.signal(Signal::CONT)?;
     duo.await_removal()?;
     let ended = await_some(ENDS, || Ok(alerts(&server, "firing")?.is_empty().then_some(())))?;
@@ -122,24 +148,56 @@ fn alerts(server: &Server, state: &str) -> Result<Vec<String>> {
     Ok(found.iter().map(text).collect())
 }
 
-/// Ask every query of the dashboard; how many there were.
-fn ask_all(server: &Server) -> Result<usize> {
+/// Ask every query of the dashboard until each has the numbers that it must have; how many there
+/// were. A stall has stood since `stalled_at`.
+fn ask_all(server: &Server, stalled_at: f64) -> Result<usize> {
     let all = queries("20s")?;
-    let mut empty = Vec::new();
-    for Query { panel, expr, instant } in &all {
-        let expr = expr.as_str();
-        let may_be_bare = ON_EVENT.iter().any(|name| expr.contains(name));
-        // A query that gives 0 where the metric is missing would hide that it is.
-        let expr = if may_be_bare { expr } else { expr.trim_end_matches(" or vector(0)") };
-        let found = if *instant { server.ask(expr)? } else { server.ask_over(expr)? };
-        if found.is_empty() {
-            empty.push(format!("  {panel}: {expr}"));
+    let mut bad = Vec::new();
+    let good = await_some(SHOWS, || {
+        bad.clear();
+        for query in &all {
+            if let Some(fault) = fault(server, query, stalled_at)? {
+                bad.push(format!("  {}: {}: {fault}", query.panel, query.expr));
+            }
         }
+        Ok(bad.is_empty().then_some(all.len()))
+    })?;
+    good.with_context(|| format!("queries that do not show the stall:\n{}", bad.join("\n")))
+}
+
+/// What is wrong with what a query gives. A number that is none, such as a quantile of nothing, is
+/// no answer; nor is, for what shows a stall, what was so before it.
+fn fault(server: &Server, query: &Query, stalled_at: f64) -> Result<Option<&'static str>> {
+    let Query { expr, instant, .. } = query;
+    let names = |metrics: &[&str]| metrics.iter().any(|metric| expr.contains(metric));
+    // A query that gives 0 where the metric is missing would hide that it is.
+    let expr = if names(&ON_EVENT) { expr } else { expr.trim_end_matches(" or vector(0)") };
+    let since = if names(&OF_A_STALL) { stalled_at } else { 0.0 };
+    let found = if *instant { server.ask(expr)? } else { server.ask_over(expr)? };
+    let mut samples = found.iter().flat_map(samples).filter(|(at, _)| *at >= since).peekable();
+    if found.is_empty() {
+        return Ok(Some("no series"));
     }
-    if !empty.is_empty() {
-        bail!("queries without a series:\n{}", empty.join("\n"));
+    if samples.peek().is_none() {
+        return Ok(Some("no sample of its time"));
     }
-    Ok(all.len())
+    let numbers: Vec<f64> = samples.map(|(_, number)| number).filter(|n| n.is_finite()).collect();
+    if numbers.is_empty() {
+        return Ok(Some("no sample is a number"));
+    }
+    let is_nothing = numbers.iter().all(|number| *number == 0.0);
+    Ok((is_nothing && !names(&OF_TROUBLE)).then_some("every sample is 0"))
+}
+
+/// The samples of a series: when, and the number.
+fn samples(series: &serde_json::Value) -> Vec<(f64, f64)> {
+    let one = series.get("value").into_iter();
+    let many = series.get("values").and_then(serde_json::Value::as_array).into_iter().flatten();
+    let read = |sample: &serde_json::Value| {
+        let number = sample.get(1)?.as_str()?.parse().ok()?;
+        Some((sample.get(0)?.as_f64()?, number))
+    };
+    one.chain(many).filter_map(read).collect()
 }
 
 /// An agent with short deadlines.
@@ -176,5 +234,20 @@ impl Drop for Agent {
     fn drop(&mut self) {
         drop(self.0.kill());
         drop(self.0.wait());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_a_moment_and_of_a_range_are_read() {
+        let one = serde_json::json!({"metric": {}, "value": [7.5, "3"]});
+        assert_eq!(samples(&one), [(7.5, 3.0)]);
+        let many = serde_json::json!({"metric": {}, "values": [[1, "NaN"], [2, "0.5"]]});
+        let [(at, none), last] = samples(&many)[..] else { panic!("two samples") };
+        assert!((at - 1.0).abs() < 1e-9 && none.is_nan());
+        assert_eq!(last, (2.0, 0.5));
     }
 }

@@ -9,7 +9,8 @@ mod server;
 mod worker;
 
 pub(crate) use hold::hold;
-pub(crate) use live::{Options, run};
+pub(crate) use live::{Options, live, run};
+pub(crate) use server::free_port;
 
 use anyhow::{Context as _, Result};
 

@@ -26,7 +26,7 @@ pub(super) struct Server {
 }
 
 /// A port of loopback that was free a moment ago.
-pub(super) fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("asking for a port")?;
     Ok(listener.local_addr().context("asking for a port")?.port())
 }
@@ -81,6 +81,13 @@ impl Server {
     /// The series that a query gives now.
     pub(super) fn ask(&self, expr: &str) -> Result<Vec<Value>> {
         self.query(&["instant", "-o", "json"], expr)
+    }
+
+    /// Its clock, as its samples have it.
+    pub(super) fn now(&self) -> Result<f64> {
+        let found = self.ask("vector(time())")?;
+        let at = found.first().and_then(|one| one.pointer("/value/0")?.as_f64());
+        at.with_context(|| format!("no time in {found:?}"))
     }
 
     /// The series that it gives over the last five minutes.
