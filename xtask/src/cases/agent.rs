@@ -68,7 +68,7 @@ impl Agent {
         command.args(["--pdeathsig", "TERM"]);
         command.arg(program.map_or_else(binary, Path::to_owned));
         // Several agents run side by side: none of them may take the default address.
-        command.args(["run", "--json", "--listen", "off"]);
+        command.args(["run", "--json", "--listen", setting.listen.as_deref().unwrap_or("off")]);
         // Each room is looked for in the lines, however many there are.
         command.env("INFLIGHTD_HEALTHY_RATE", "0");
         command.args(["--suspect", &setting.suspect_s.to_string()]);

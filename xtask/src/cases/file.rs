@@ -43,6 +43,9 @@ pub(crate) struct Agent {
     pub(crate) stall_s: f64,
     /// Whether it is started by a step rather than before the first one.
     pub(crate) late: bool,
+    /// Where it is asked by HTTP; nowhere, where that is not said.
+    #[serde(skip)]
+    pub(crate) listen: Option<String>,
     /// Further settings, given to it as its configuration file.
     pub(crate) config: toml::Table,
     /// Resident MiB that it may have at the end.
@@ -55,6 +58,7 @@ impl Default for Agent {
             suspect_s: 1.0,
             stall_s: 3.0,
             late: false,
+            listen: None,
             config: toml::Table::new(),
             most_mib: None,
         }

@@ -1,9 +1,11 @@
 //! `soak`: the pair under load with faults and decodes that come and go, one agent from the first
 //! to the last minute, and what it holds meanwhile.
 //!
-//! The round of faults is a case file. Each round is judged like a case and then forgotten, so that
+//! Its metrics are scraped and its spans, logs and metrics exported all the time: what answers whoever
+//! asks must not grow either. The round of faults is a case file. Each round is judged like a case and then forgotten, so that
 //! the runner itself does not grow either.
 
+mod readers;
 mod sample;
 
 use std::path::PathBuf;
@@ -21,6 +23,7 @@ use super::{View, agent, need_root, steps};
 use crate::clock::Moment;
 use crate::say;
 use crate::setup;
+use readers::Readers;
 use sample::{COUNTS, Sample, growth};
 
 /// The round of faults.
@@ -63,14 +66,19 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         setup::run()?;
         agent::build()?;
     }
-    let case: Case = folder::read(&crate::tree::root().join(ROUND))?;
+    let mut case: Case = folder::read(&crate::tree::root().join(ROUND))?;
+    let readers = Readers::start(&mut case.agent)?;
     let scratch = Scratch::new("soak", 1, options.keep.as_deref())?;
     let view = View { agent: options.agent.clone(), ..View::default() };
     let mut world = World::start(&case, &scratch, &view)?;
     world.start_agent()?;
     world.await_agent()?;
+    readers.begin();
     world.begin_traffic();
-    let tally = rounds(&case, &scratch, &mut world, options.minutes)?;
+    let mut tally = rounds(&case, &scratch, &mut world, options.minutes)?;
+    let (line, faults) = readers.end(tally.rooms);
+    say::line(line);
+    tally.faults.extend(faults);
     outcome(&tally)
 }
 

@@ -7,13 +7,23 @@ use crate::price::median;
 use crate::usage::Usage;
 
 /// What is counted: a name, and how it is told in the table.
-pub(super) const COUNTS: [&str; 8] =
-    ["MiB", "fds", "links", "maps", "programs", "perf events", "threads", "state KiB"];
+pub(super) const COUNTS: [&str; 9] = [
+    "MiB",
+    "mappings",
+    "fds",
+    "links",
+    "BPF maps",
+    "programs",
+    "perf events",
+    "threads",
+    "state KiB",
+];
 /// By how much the last third's median may exceed the first third's: a share of that, and an
 /// amount. Memory is given a share for what the allocator keeps; what is counted is not.
 /// The journal is written anew once it has grown to 4 MiB, so its size goes up and down.
-const SLACK: [(f64, f64); 8] = [
+const SLACK: [(f64, f64); 9] = [
     (0.05, 2.0),
+    (0.0, 4.0),
     (0.0, 2.0),
     (0.0, 1.0),
     (0.0, 0.0),
@@ -33,7 +43,7 @@ pub(super) struct Sample {
     /// Healthy rooms ended so far.
     pub(super) rooms: u64,
     /// In the order of [`COUNTS`].
-    pub(super) held: [f64; 8],
+    pub(super) held: [f64; 9],
 }
 
 impl Sample {
@@ -53,12 +63,14 @@ impl Sample {
             .collect();
         let of = |kind: &str| count(names.iter().filter(|name| name.contains(kind)).count());
         let threads = count(fs::read_dir(format!("/proc/{pid}/task")).ok()?.count());
+        let mappings = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?.lines().count();
         let files = fs::read_dir(state).ok()?.flatten();
         let bytes: u64 = files.filter_map(|file| Some(file.metadata().ok()?.len())).sum();
         #[expect(clippy::cast_precision_loss, reason = "a size for a table")]
         let kib = bytes as f64 / 1024.0;
         let held = [
             usage.resident_mib,
+            count(mappings),
             count(names.len()),
             of("bpf_link") + of("bpf-link"),
             of("bpf-map") + of("bpf_map"),
@@ -116,7 +128,7 @@ pub(super) fn growth(samples: &[Sample]) -> Option<Vec<Growth>> {
 mod tests {
     use super::*;
 
-    fn samples(held: impl Fn(f64) -> [f64; 8]) -> Vec<Sample> {
+    fn samples(held: impl Fn(f64) -> [f64; 9]) -> Vec<Sample> {
         let sample = |turn: u32| Sample {
             at_s: f64::from(turn) * 30.0,
             cpu_s: 0.0,
@@ -126,14 +138,14 @@ mod tests {
         (0..12).map(sample).collect()
     }
 
-    fn grown(held: impl Fn(f64) -> [f64; 8]) -> Vec<&'static str> {
+    fn grown(held: impl Fn(f64) -> [f64; 9]) -> Vec<&'static str> {
         let growth = growth(&samples(held)).unwrap();
         growth.into_iter().filter(Growth::is_grown).map(|growth| growth.what).collect()
     }
 
     #[test]
     fn what_stays_has_not_grown_and_each_kind_that_grows_is_named() {
-        const LEVEL: [f64; 8] = [40.0, 60.0, 20.0, 12.0, 14.0, 0.0, 3.0, 100.0];
+        const LEVEL: [f64; 9] = [40.0, 200.0, 60.0, 20.0, 12.0, 14.0, 0.0, 3.0, 100.0];
         assert_eq!(grown(|_| LEVEL), [""; 0]);
         for (index, what) in COUNTS.iter().enumerate() {
             let step = if *what == "state KiB" { 2000.0 } else { 1.0 };
@@ -148,13 +160,13 @@ mod tests {
 
     #[test]
     fn a_single_high_sample_is_no_growth() {
-        let spike = |turn: f64| [if turn > 10.5 { 90.0 } else { 40.0 }; 8];
+        let spike = |turn: f64| [if turn > 10.5 { 90.0 } else { 40.0 }; 9];
         assert_eq!(grown(spike), [""; 0]);
     }
 
     #[test]
     fn few_samples_show_nothing() {
-        assert_eq!(growth(&samples(|_| [1.0; 8])[..5]), None);
+        assert_eq!(growth(&samples(|_| [1.0; 9])[..5]), None);
     }
 
     #[test]
@@ -163,9 +175,9 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         fs::write(state.path().join("journal"), vec![0; 2048]).unwrap();
         let sample = Sample::take(std::process::id(), usage, state.path(), 3.0, 9).unwrap();
-        let [mib, fds, .., threads, kib] = sample.held;
+        let [mib, mappings, fds, .., threads, kib] = sample.held;
         assert!((mib - 7.0).abs() < 1e-9 && (kib - 2.0).abs() < 1e-9, "{sample:?}");
-        assert!(fds >= 3.0 && threads >= 1.0, "{sample:?}");
+        assert!(fds >= 3.0 && threads >= 1.0 && mappings > 10.0, "{sample:?}");
         assert!(Sample::take(u32::MAX, usage, state.path(), 0.0, 0).is_none());
     }
 }
