@@ -10,9 +10,10 @@
 
 mod agent_support;
 
+use std::fs;
 use std::process::{Command, Output};
 
-use agent_support::{Agent, Worker, inflightd, sight, turn};
+use agent_support::{Agent, NIXL, Worker, inflightd, packages, sight, turn};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -64,6 +65,79 @@ fn a_worker_with_the_hook_is_seen_by_its_marks_and_what_they_cost_is_told() {
     let points = library["points"].as_array().unwrap();
     assert_eq!(points.len(), 8);
     assert!(points.iter().all(|point| point["expected_ns"] == 450));
+}
+
+/// A copy of NIXL and UCX as of a wheel that nobody knows: their build-ids are other ones.
+fn strange_nixl() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for part in NIXL {
+        let mut copy = Command::new("cp");
+        let done = copy.arg("-r").arg(packages().join(part)).arg(directory.path()).status();
+        assert!(done.unwrap().success());
+    }
+    let known = include_str!("../src/probe/builds.toml").lines();
+    let ids = known.filter_map(|line| line.strip_prefix("build_id = \""));
+    let ids: Vec<Vec<u8>> = ids.map(|id| bytes(id.trim_end_matches('"'))).collect();
+    let mut changed = 0;
+    for folder in [directory.path().join(NIXL[1]), directory.path().join(NIXL[2])] {
+        for file in fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
+            let name = file.file_name().unwrap().to_str().unwrap();
+            if name == "libnixl.so" || name.starts_with("libucp-") {
+                let mut text = fs::read(&file).unwrap();
+                let at = ids.iter().find_map(|id| memchr::memmem::find(&text, id)).unwrap();
+                text[at] ^= 0xff;
+                fs::write(&file, text).unwrap();
+                changed += 1;
+            }
+        }
+    }
+    assert_eq!(changed, 2, "libnixl and libucp");
+    directory
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+#[test]
+fn libraries_of_a_build_that_is_not_known_are_seen_less_well_and_that_is_told() {
+    let _turn = turn();
+    let strange = strange_nixl();
+    let mut worker = Worker::nixl(Some(strange.path()));
+    worker.ask("load", "loaded");
+    let check = |report: &Value, by: &str| {
+        let seen = &report["workers"][0];
+        assert_eq!(seen["by"], by);
+        for name in ["transfers", "completions"] {
+            let row = source(seen, name);
+            assert_eq!((&row["sight"], &row["why"]), (&"degraded".into(), &"unknown_build".into()));
+            assert!(row["fix"].as_str().unwrap().contains("build-id"), "{row:#}");
+        }
+        for family in ["nixl", "ucp"] {
+            let libraries = seen["libraries"].as_array().unwrap();
+            let library = libraries.iter().find(|row| row["family"] == family).unwrap();
+            let path = library["path"].as_str().unwrap();
+            assert!(path.starts_with(strange.path().to_str().unwrap()), "{path}");
+            assert_eq!(library["build"], Value::Null, "{library:#}");
+        }
+    };
+    let output = doctor(&worker, &["--json"]);
+    assert_eq!(output.status.code(), Some(7), "nobody watches");
+    check(&json(&output), "doctor");
+    let page = String::from_utf8(doctor(&worker, &[]).stdout).unwrap();
+    for part in ["DEGRADED  transfers", "unknown_build", "build not known"] {
+        assert!(page.contains(part), "no {part}:\n{page}");
+    }
+    let state = tempfile::tempdir().unwrap();
+    let pid = worker.pid().to_string();
+    let agent = Agent::start(state.path(), &["--listen", "off", "--pid", &pid]);
+    agent.wait_for(worker.pid(), "coverage", |line| sight(line, "transfers").0 == "degraded");
+    let mut ask = inflightd(&["doctor", "--json", "--pid", &pid, "--state-dir"]);
+    let output = ask.arg(state.path()).output().unwrap();
+    check(&json(&output), "agent");
+    assert_eq!(output.status.code(), Some(1), "an agent watches, and sees less than it could");
+    assert!(agent.end(Signal::TERM).1.success());
 }
 
 #[test]
@@ -169,7 +243,7 @@ fn a_process_that_is_no_worker_is_not_said_to_have_no_rooms() {
     let agent = Agent::start(state.path(), &["--pid", &worker.pid().to_string()]);
     agent.wait_for(worker.pid(), "coverage", |_| true);
     let config = state.path().join("inflightd.toml");
-    std::fs::write(&config, format!("state_dir = {:?}\n", state.path())).unwrap();
+    fs::write(&config, format!("state_dir = {:?}\n", state.path())).unwrap();
     let rooms = |pid: &str| {
         let output = inflightd(&["rooms", "--pid", pid, "--config"]).arg(&config).output().unwrap();
         let [out, err] =
