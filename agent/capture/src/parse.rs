@@ -274,6 +274,8 @@ fn meter(keys: &Keys<'_>) -> Result<Meter, ParseError> {
         last_received: keys.option("last_received")?.map(Nanos),
         window_closed: keys.flag("closed")?,
         retransmitting: keys.flag("retransmitting")?,
+        broken: keys.option("broken")?.map(Nanos),
+        link_down: keys.option::<u64>("link_down")?.is_some(),
     })
 }
 

@@ -175,5 +175,7 @@ fn write_meter(to: &mut String, peer: Peer, meter: &Meter) -> std::fmt::Result {
         u8::from(meter.retransmitting),
     )?;
     option(to, "unread", meter.unread)?;
-    option(to, "last_received", meter.last_received.map(|Nanos(at)| at))
+    option(to, "last_received", meter.last_received.map(|Nanos(at)| at))?;
+    option(to, "broken", meter.broken.map(|Nanos(at)| at))?;
+    option(to, "link_down", meter.link_down.then_some(1))
 }

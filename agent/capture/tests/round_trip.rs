@@ -67,6 +67,8 @@ fn meter() -> impl Strategy<Value = Fact> {
                 last_received: last.map(Nanos),
                 window_closed: closed,
                 retransmitting: again,
+                broken: Some(Nanos(5)),
+                link_down: true,
             };
             Fact::Wire(Peer(peer), meter)
         },

@@ -94,6 +94,10 @@ words! {
         /// Thread `tid`, for which the room waits, is since `at` at work for another that was not
         /// in the queue then.
         ThreadEarly = 40, "thread_early";
+        /// No RDMA port on the way to the peer can send, seen at `at`.
+        PortDown = 41, "port_down";
+        /// The RDMA queue pair to the peer failed at `at`: nothing more goes over it.
+        QueuePairFailed = 42, "queue_pair_failed";
     }
 }
 

@@ -151,10 +151,15 @@ pub struct Meter {
     pub unread: Option<u64>,
     /// When payload was last received from the far end.
     pub last_received: Option<Nanos>,
-    /// The far end's window is closed: its process does not read.
+    /// The far end's window is closed: its process does not read. Over RDMA: it has no receive
+    /// posted.
     pub window_closed: bool,
     /// Sent bytes are being sent again without an answer.
     pub retransmitting: bool,
+    /// Since when the last of its RDMA queue pairs stands in the error state, where none can send.
+    pub broken: Option<Nanos>,
+    /// None of the ports by which its RDMA queue pairs go can send.
+    pub link_down: bool,
 }
 
 impl Meter {

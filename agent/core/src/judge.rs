@@ -286,7 +286,8 @@ fn found(case: &Case<'_>, policy: &Policy, now: Nanos) -> Judgement {
         Finding::NeverStarted
     };
     let complete = finding == Finding::CompletedNotReaped;
-    if !complete && !hard && !stopped && !queued && !case.progress_is_visible() {
+    let certain = complete || hard || stopped || queued || case.is_cut_off();
+    if !certain && !case.progress_is_visible() {
         return Judgement::Found(blind(case));
     }
     let mut evidence = cause::bytes_evidence(case);

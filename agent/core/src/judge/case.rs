@@ -2,7 +2,7 @@
 
 use super::{Case, PeerCase};
 use crate::coverage::Source;
-use crate::fact::{Life, Phase};
+use crate::fact::{Life, Meter, Phase};
 use crate::policy::Policy;
 use crate::time::Nanos;
 
@@ -95,7 +95,8 @@ impl Case<'_> {
         let failures = [self.failure, self.endpoint_failure].into_iter().flatten();
         // The engine's bare word is no hard evidence: it knows, and may well try again.
         let failures = failures.filter(|failure| failure.code != 0);
-        let failure = failures.map(|failure| failure.at).min();
+        let broken = self.peers.iter().filter_map(|peer| peer.meter?.1.broken);
+        let failure = failures.map(|failure| failure.at).chain(broken).min();
         failure.filter(|at| *at >= self.last_progress)
     }
 
@@ -185,6 +186,13 @@ impl Case<'_> {
         let remembered = !self.peers.is_empty() && self.peers.iter().all(silent);
         let watch = if remembered { policy.suspect } else { policy.stall };
         stall_at.max(late_at.plus(watch))
+    }
+
+    /// Whether nothing can get through to a peer: all its ports are down, or its queue pairs have
+    /// failed. Then nothing else has to show that it does not move.
+    pub(super) fn is_cut_off(&self) -> bool {
+        let cut = |(_, meter): (Nanos, Meter)| meter.link_down || meter.broken.is_some();
+        self.open_transfers > 0 && self.peers.iter().any(|peer| peer.meter.is_some_and(cut))
     }
 
     /// Whether a source would have shown payload moving, so that its silence means something.

@@ -47,7 +47,7 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
     let mut search = Search { ruled_out: Vec::new() };
     let steps: &[Step] = if !case.hooked {
         // Nothing is known of a scheduler, nor of who works for whom.
-        &[stale_peer, peer_dead, peer_frozen, link]
+        &[stale_peer, peer_dead, port_down, peer_frozen, link]
     } else if case.held_by.is_some() {
         &[thread_captive]
     } else if case.phase == Phase::DoneHere {
@@ -65,6 +65,7 @@ pub(super) fn cause(case: &Case<'_>, policy: &Policy, now: Nanos) -> Known {
             scheduler,
             handshake,
             not_taken,
+            port_down,
             peer_frozen,
             link,
             orphaned,
@@ -291,7 +292,17 @@ fn last_thread_dead(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> An
     Some((Cause::WorkerThreadDead, 80, evidence))
 }
 
-fn link(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+/// A port that is down holds up also what needs no process at the far end.
+fn port_down(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
+    let down = |peer: &&PeerCase| peer.meter.is_some_and(|(_, meter)| meter.link_down);
+    let peer = case.peers.iter().find(down)?;
+    Some((Cause::LinkFault, 92, wire_evidence(case, peer)))
+}
+
+fn link(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
+    if let Some(answer) = broken(case, search) {
+        return Some(answer);
+    }
     let peer = case.peers.iter().find(|peer| {
         peer.meter.is_some_and(|(_, meter)| meter.retransmitting && !meter.window_closed)
     })?;
@@ -300,6 +311,22 @@ fn link(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
         evidence.push(Evidence::of(Id::PeerRunning).at(peer.life.1).peer(peer.peer));
     }
     Some((Cause::LinkFault, 75, evidence))
+}
+
+/// A queue pair gives up when its far end has not answered for long. With a far process that runs it was
+/// the way to it; of one that cannot be seen nobody can tell from here. (One that is stopped may have
+/// had no receive posted: it comes first.)
+fn broken(case: &Case<'_>, search: &mut Search) -> Answer {
+    let is_broken = |peer: &&PeerCase| peer.meter.is_some_and(|(_, meter)| meter.broken.is_some());
+    let peer = case.peers.iter().find(is_broken)?;
+    let mut evidence = wire_evidence(case, peer);
+    rule_out_dead(case, search);
+    if let (Life::Running, at) = peer.life {
+        evidence.push(Evidence::of(Id::PeerRunning).at(at).peer(peer.peer));
+        return Some((Cause::LinkFault, 75, evidence));
+    }
+    evidence.push(Evidence::of(Id::PeerUnseen).peer(peer.peer));
+    Some((Cause::Unknown, 70, evidence))
 }
 
 /// What a peer's connections say.
@@ -318,6 +345,12 @@ fn wire_evidence(case: &Case<'_>, peer: &PeerCase) -> Vec<Evidence> {
     if meter.window_closed {
         let waiting = meter.unsent.saturating_add(meter.unacked);
         evidence.push(Evidence::of(Id::WindowClosed).amount(waiting).peer(peer.peer));
+    }
+    if meter.link_down {
+        evidence.push(Evidence::of(Id::PortDown).at(at).peer(peer.peer));
+    }
+    if let Some(at) = meter.broken {
+        evidence.push(Evidence::of(Id::QueuePairFailed).at(at).peer(peer.peer));
     }
     if meter.retransmitting {
         evidence.push(Evidence::of(Id::Retransmitting).amount(meter.unacked).peer(peer.peer));

@@ -4,6 +4,7 @@
 #![expect(clippy::expect_used, clippy::similar_names, reason = "a test fails by panicking")]
 
 mod queue;
+mod rdma;
 mod silence;
 mod sources;
 mod support;

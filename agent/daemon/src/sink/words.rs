@@ -93,6 +93,12 @@ impl Said<'_> {
             Id::WireMoved => format!("{who} took {bytes}{}", self.at(", the last at")),
             Id::WireStill => format!("no byte moved to {who}{}", self.at(" since")),
             Id::WindowClosed => format!("{who} does not read: its window is closed, {bytes} wait"),
+            Id::PortDown => {
+                format!("no RDMA port on the way to {who} can send{}", self.at(", seen at"))
+            }
+            Id::QueuePairFailed => {
+                format!("the RDMA queue pair to {who} failed{}", self.at(" at"))
+            }
             Id::Retransmitting => format!("{bytes} to {who} are sent again without an answer"),
             Id::NoConnection => format!("no connection to {who} is established"),
             Id::PeerServesOthers => format!("other transfers to {who} moved{}", self.at(" at")),
