@@ -90,6 +90,7 @@ fn build(out: &Path) -> Result<PathBuf, String> {
         "ebpf/abi/src/layout.rs",
         "ebpf/abi/src/lib.rs",
         "ebpf/abi/src/mishap.rs",
+        "ebpf/abi/src/rdma.rs",
         "ebpf/abi/src/record.rs",
         "ebpf/probes/src",
         "ebpf/probes/Cargo.toml",

@@ -3,6 +3,7 @@
 use inflightd_abi::record::{Kind, Record};
 use inflightd_core::{Nanos, Reason, Sight, Source};
 
+use crate::meters::Seen as RdmaSeen;
 use crate::probe::{
     AttachError, AttachReport, ExitSource, Family, Gap, Group, Holdings, LibraryReport, Probes,
     Refusal,
@@ -92,6 +93,16 @@ impl Hits {
                 seen
             }
         }
+    }
+
+    /// What the probes on the kernel's RDMA functions have seen of queue pairs. Puts them on first,
+    /// where they are not; why they cannot be is said once.
+    pub fn queues(&mut self) -> RdmaSeen {
+        let Self::On(probes) = self else {
+            return RdmaSeen::default();
+        };
+        let sends = matches!(probes.attach_queues().sends, Some(Ok(())));
+        RdmaSeen { queues: probes.queues(), sends }
     }
 
     /// Watches the exit of a process that is not a worker. `false` when it cannot be watched.

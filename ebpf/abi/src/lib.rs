@@ -2,6 +2,7 @@
 //!
 //! * [`record`]: what the kernel programs put in the ring, and the agent reads;
 //! * [`layout`]: the structure offsets that the agent hands to the kernel programs;
+//! * [`rdma`]: what the kernel programs keep of RDMA queue pairs;
 //! * [`mishap`]: the failures that kernel programs count, by ids that are never reused;
 //! * [`table`]: the shared table in which libinflight keeps a worker's inflight queue.
 //!
@@ -10,6 +11,7 @@
 
 pub mod layout;
 pub mod mishap;
+pub mod rdma;
 pub mod record;
 // The kernel's target has no compare-and-swap in Rust, and no program reads the table.
 #[cfg(all(not(target_arch = "bpf"), not(loom)))]

@@ -30,11 +30,15 @@ pub enum Mishap {
     /// A process had its share of a ring that was half full: its record is lost, to the good of
     /// others. The agent re-reads that process's tables.
     OverShare = 10,
+    /// The map of RDMA queue pairs was full: one is not followed.
+    QueuesFull = 11,
+    /// A field of a queue pair could not be read from the kernel's memory.
+    QueueUnreadable = 12,
 }
 
 impl Mishap {
     /// Every mishap, in the order of its id.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::RingFull,
         Self::HandleUnreadable,
         Self::HandleImplausible,
@@ -46,6 +50,8 @@ impl Mishap {
         Self::CompletionImplausible,
         Self::EndImplausible,
         Self::OverShare,
+        Self::QueuesFull,
+        Self::QueueUnreadable,
     ];
 
     /// The name under which the counter is exported.
@@ -62,6 +68,8 @@ impl Mishap {
             Self::CompletionImplausible => "completion_implausible",
             Self::EndImplausible => "end_implausible",
             Self::OverShare => "over_share",
+            Self::QueuesFull => "queues_full",
+            Self::QueueUnreadable => "queue_unreadable",
         }
     }
 }

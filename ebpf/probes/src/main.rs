@@ -13,6 +13,11 @@
 //! | `flush_done` | `ucp_ep_flush_completion`; cookie = distance | `FlushDone` |
 //! | `ep_error` | `nixlUcxEp::err_cb` | `EpError` |
 //! | `process_exit`, `process_exit_plain` | raw tracepoint `sched_process_exit` | `Exit` |
+//! | `queue_asked` | `ib_modify_qp_with_udata` | none: it keeps the queue pair's state in a map |
+//! | `queue_ended` | `ib_destroy_qp_user` | likewise |
+//! | `queue_done` | soft-RoCE's `do_complete` | likewise: a send, and its bytes |
+//! | `queue_failed` | soft-RoCE's `rxe_qp_error` | likewise |
+//! | `queue_again`, `queue_not_ready` | its `retransmit_timer`, `rnr_nak_timer` | likewise |
 //!
 //! No program decides anything, none loops, and each failure has a counter of its own
 //! ([`inflightd_abi::mishap`]). Records are submitted without a wake-up: the probed thread would
@@ -38,6 +43,7 @@ mod maps;
 mod marks;
 mod nixl;
 mod process;
+mod rdma;
 mod share;
 mod ucx;
 mod user;

@@ -7,6 +7,7 @@ use aya_ebpf::{
 use inflightd_abi::{
     layout::{LAYOUT_SLOTS, NixlLayout, SHARE_SLOTS},
     mishap::{MISHAP_SLOTS, Mishap},
+    rdma::{QUEUE_SLOTS, Queue, RdmaLayout},
     record::KIND_SLOTS,
 };
 
@@ -46,6 +47,15 @@ pub(crate) static SHARES: LruHashMap<u32, Taken> = LruHashMap::with_max_entries(
 /// Records lost by the process that they were of.
 #[map]
 static LOST_OF: LruPerCpuHashMap<u32, u64> = LruPerCpuHashMap::with_max_entries(SHARE_SLOTS, 0);
+
+/// Where the fields of the kernel's RDMA structures are; one slot.
+#[map]
+pub(crate) static RDMA: Array<RdmaLayout> = Array::with_max_entries(1, 0);
+
+/// RDMA queue pairs by the address of their `ib_qp`; the agent takes out those that have ended.
+/// When it is full the newcomer is not followed, and counted.
+#[map]
+pub(crate) static QUEUES: HashMap<u64, Queue> = HashMap::with_max_entries(QUEUE_SLOTS, 0);
 
 fn count(counters: &PerCpuArray<u64>, slot: u32) {
     if let Some(counter) = counters.get_ptr_mut(slot) {

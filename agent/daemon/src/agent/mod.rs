@@ -12,6 +12,7 @@ mod loads;
 mod neighbours;
 mod past;
 mod peers;
+mod rdma;
 mod records;
 mod teller;
 mod unhooked;
@@ -274,7 +275,7 @@ impl Agent {
         let Some(watched) = self.workers.get_mut(&number) else {
             return;
         };
-        watched.other_transport = seen.other_transport;
+        watched.uncounted.direct = seen.other_transport;
         let (implausible, hooked) = (watched.implausible, watched.hooked);
         for (source, sight) in seen.sights {
             let sight = match sight {

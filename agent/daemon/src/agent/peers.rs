@@ -10,7 +10,7 @@ use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
 use super::Agent;
 use super::candidates::candidate;
 use super::whose::Whose;
-use crate::meters::{Lives, Sockets, Target, Wanted};
+use crate::meters::{Lives, Rdma, Sockets, Target, Wanted};
 use crate::names::PeerName;
 use crate::worker::Watched;
 
@@ -32,6 +32,7 @@ const PEERS_MAX: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     sockets: Sockets,
+    pub(super) rdma: Rdma,
     pub(super) lives: Lives,
     pub(super) of: BTreeMap<Worker, OfWorker>,
 }
@@ -135,7 +136,9 @@ impl Agent {
             self.tell_lives(*number, now);
             wanted.extend(self.wanted(*number, now));
         }
-        for (worker, reading) in self.peers.sockets.read(&wanted, now) {
+        let mut readings = self.peers.sockets.read(&wanted, now);
+        self.add_rdma(&wanted, &mut readings, now);
+        for (worker, reading) in readings {
             let of = self.peers.of.entry(worker).or_default();
             of.read_at = Some(now);
             match reading {
@@ -298,7 +301,7 @@ impl Agent {
         for peer in needed.into_iter().flat_map(BTreeMap::keys) {
             if self.target(worker, *peer, now).is_some() { seen += 1 } else { unseen += 1 }
         }
-        let other = self.workers.get(&worker).is_some_and(|watched| watched.other_transport);
+        let other = self.workers.get(&worker).is_some_and(|watched| watched.uncounted.any());
         if other && seen > 0 {
             return Sight::Degraded(Reason::OtherTransport);
         }
@@ -316,6 +319,7 @@ impl Agent {
                 of.metered.retain(|peer| used.contains(peer));
             }
             peers.sockets.keep(&used);
+            peers.rdma.keep(&used);
             peers.lives.keep(&used);
             used
         });
@@ -349,6 +353,7 @@ impl Agent {
     /// A worker has ended: what its connections had carried is not needed any more.
     pub(super) fn forget_peers(&mut self, worker: Worker, pid: u32) {
         self.peers.sockets.forget(worker, pid);
+        self.peers.rdma.forget(worker);
         self.peers.lives.forget(worker);
         self.peers.of.remove(&worker);
         self.fresh.forget(worker);

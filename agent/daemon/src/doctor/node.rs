@@ -102,7 +102,7 @@ pub(super) fn checks() -> Vec<Check> {
     checks.push(lockdown(&text("/sys/kernel/security/lockdown")));
     checks.extend(capabilities(&text("/proc/self/status")));
     checks.extend(sysctls());
-    checks.extend(rdma::devices(Path::new(rdma::CLASS)));
+    checks.extend(rdma::checks(Path::new(crate::meters::CLASS)));
     checks.extend(notes(&release));
     checks
 }

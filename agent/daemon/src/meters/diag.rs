@@ -5,18 +5,14 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use super::netlink::{self, DumpError, attribute, messages, u32_at, u64_at};
+
 /// `SOCK_DIAG_BY_FAMILY`.
 const BY_FAMILY: u16 = 20;
-/// `NLM_F_REQUEST | NLM_F_DUMP`.
-const DUMP: u16 = 0x301;
 /// `1 << (INET_DIAG_INFO - 1)`: ask for `tcp_info`.
 const WITH_INFO: u8 = 1 << 1;
 /// `INET_DIAG_INFO`.
 const ATTR_INFO: u16 = 2;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-/// `struct nlmsghdr`.
-const NL_HEADER: usize = 16;
 /// `struct inet_diag_msg`.
 const DIAG_MSG: usize = 72;
 /// Every state but `TIME_WAIT`, `CLOSE` and half-open requests, which have no socket.
@@ -43,19 +39,14 @@ pub(super) enum Family {
 
 /// A request for every TCP socket of a family.
 pub(super) fn request(family: Family) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(NL_HEADER + 56);
-    bytes.extend_from_slice(&72_u32.to_ne_bytes());
-    bytes.extend_from_slice(&BY_FAMILY.to_ne_bytes());
-    bytes.extend_from_slice(&DUMP.to_ne_bytes());
-    bytes.extend_from_slice(&[0; 8]);
     let family = match family {
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
     };
-    bytes.extend_from_slice(&[u8::try_from(family).unwrap_or(0), TCP, WITH_INFO, 0]);
-    bytes.extend_from_slice(&STATES.to_ne_bytes());
-    bytes.extend_from_slice(&[0; 48]);
-    bytes
+    let mut body = vec![u8::try_from(family).unwrap_or(0), TCP, WITH_INFO, 0];
+    body.extend_from_slice(&STATES.to_ne_bytes());
+    body.extend_from_slice(&[0; 48]);
+    netlink::request(BY_FAMILY, &body)
 }
 
 /// One TCP socket.
@@ -145,43 +136,9 @@ impl Socket {
     }
 }
 
-/// Why a dump failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum DiagError {
-    /// The kernel refused; its error number.
-    #[error("the kernel refuses the socket dump: {}", std::io::Error::from_raw_os_error(*.0))]
-    Refused(i32),
-    /// A message is longer than what was received, or shorter than its own header.
-    #[error("a netlink message of {said} bytes where {have} are left")]
-    Malformed {
-        /// Length that the message states.
-        said: usize,
-        /// Bytes left.
-        have: usize,
-    },
-}
-
-/// Decodes what one `recv` gave, into `sockets`. `true` when the dump is complete.
-pub(super) fn parse(mut bytes: &[u8], sockets: &mut Vec<Socket>) -> Result<bool, DiagError> {
-    while !bytes.is_empty() {
-        let have = bytes.len();
-        let said = u32_at(bytes, 0).unwrap_or(0) as usize;
-        let message = bytes.get(..said).filter(|message| message.len() >= NL_HEADER);
-        let Some(message) = message else {
-            return Err(DiagError::Malformed { said, have });
-        };
-        match u16_at(message, 4) {
-            Some(NLMSG_DONE) => return Ok(true),
-            Some(NLMSG_ERROR) => {
-                let code = u32_at(message, NL_HEADER).unwrap_or(0);
-                return Err(DiagError::Refused(code.cast_signed().wrapping_neg()));
-            }
-            Some(BY_FAMILY) => sockets.extend(socket(message.get(NL_HEADER..).unwrap_or_default())),
-            _ => {}
-        }
-        bytes = bytes.get(said.next_multiple_of(4)..).unwrap_or_default();
-    }
-    Ok(false)
+/// Decodes a part of a dump, into `sockets`. `true` when the dump is complete.
+pub(super) fn parse(bytes: &[u8], sockets: &mut Vec<Socket>) -> Result<bool, DumpError> {
+    messages(bytes, BY_FAMILY, |message| sockets.extend(socket(message)))
 }
 
 /// `struct inet_diag_msg` and its attributes.
@@ -213,21 +170,6 @@ fn socket(bytes: &[u8]) -> Option<Socket> {
     })
 }
 
-/// The payload of the attribute of that type.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    while let (Some(len), Some(kind)) = (u16_at(bytes, 0), u16_at(bytes, 2)) {
-        let len = usize::from(len);
-        if len < 4 {
-            return None;
-        }
-        if kind == wanted {
-            return bytes.get(4..len);
-        }
-        bytes = bytes.get(len.next_multiple_of(4)..)?;
-    }
-    None
-}
-
 /// `struct tcp_info`, as far as this kernel fills it. Without the byte counts (before 4.6) it
 /// says too little.
 fn info(bytes: &[u8]) -> Option<Info> {
@@ -239,18 +181,6 @@ fn info(bytes: &[u8]) -> Option<Info> {
         retransmits: *bytes.get(2)?,
         window: u32_at(bytes, 228),
     })
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_ne_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_ne_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -281,9 +211,9 @@ mod tests {
         body.extend_from_slice(&u16::try_from(4 + info).unwrap().to_ne_bytes());
         body.extend_from_slice(&ATTR_INFO.to_ne_bytes());
         body.extend_from_slice(&counts[..info]);
-        let mut bytes = u32::try_from(NL_HEADER + body.len()).unwrap().to_ne_bytes().to_vec();
+        let mut bytes = u32::try_from(netlink::HEADER + body.len()).unwrap().to_ne_bytes().to_vec();
         bytes.extend_from_slice(&BY_FAMILY.to_ne_bytes());
-        bytes.resize(NL_HEADER, 0);
+        bytes.resize(netlink::HEADER, 0);
         bytes.extend_from_slice(&body);
         bytes
     }
@@ -324,7 +254,7 @@ mod tests {
         for len in 1..bytes.len() {
             let mut sockets = Vec::new();
             let result = parse(&bytes[..len], &mut sockets);
-            assert!(matches!(result, Err(DiagError::Malformed { .. })), "{len}: {result:?}");
+            assert!(matches!(result, Err(DumpError::Malformed { .. })), "{len}: {result:?}");
             assert!(sockets.is_empty());
         }
     }
@@ -332,21 +262,21 @@ mod tests {
     #[test]
     fn done_and_error_end_a_dump() {
         let mut done = 16_u32.to_ne_bytes().to_vec();
-        done.extend_from_slice(&NLMSG_DONE.to_ne_bytes());
+        done.extend_from_slice(&netlink::DONE.to_ne_bytes());
         done.resize(16, 0);
         assert_eq!(parse(&done, &mut Vec::new()), Ok(true));
         let mut error = 20_u32.to_ne_bytes().to_vec();
-        error.extend_from_slice(&NLMSG_ERROR.to_ne_bytes());
+        error.extend_from_slice(&netlink::ERROR.to_ne_bytes());
         error.resize(16, 0);
         error.extend_from_slice(&(-2_i32).to_ne_bytes());
-        assert_eq!(parse(&error, &mut Vec::new()), Err(DiagError::Refused(2)));
+        assert_eq!(parse(&error, &mut Vec::new()), Err(DumpError::Refused(2)));
     }
 
     #[test]
     fn arbitrary_attributes_are_walked_in_bounds() {
         for len in 0..8_u16 {
             let mut bytes = message(0);
-            bytes.truncate(NL_HEADER + DIAG_MSG);
+            bytes.truncate(netlink::HEADER + DIAG_MSG);
             bytes.extend_from_slice(&len.to_ne_bytes());
             bytes.extend_from_slice(&[1, 0]);
             let total = u32::try_from(bytes.len()).unwrap();

@@ -2,11 +2,14 @@
 
 mod connections;
 mod diag;
+mod netlink;
 mod processes;
+mod rdma;
 mod snapshot;
 mod sockets;
 mod spaces;
 
 pub use processes::{Lives, life};
+pub use rdma::{CLASS, Device, Driver, Port, Rdma, Seen, devices};
 pub use snapshot::{SnapshotError, Stated, read as read_snapshot};
 pub use sockets::{Reading, Sockets, Target, Wanted};

@@ -7,20 +7,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use inflightd_core::Nanos;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
-};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::diag::{self, Family, Socket};
+use super::netlink;
 
 /// Most namespaces whose sockets are kept open. The victim is the one not used for longest.
 const SPACES_MAX: usize = 256;
 /// Most sockets read of one namespace and family: the rest is not seen, and said so.
 const SOCKETS_MAX: usize = 256 * 1024;
-/// Longest that the kernel may take for a part of a dump.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A network namespace, by device and inode of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -99,18 +94,13 @@ impl Spaces {
         let Some(opened) = self.opened.get(&space) else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        self.buffer.resize(256 * 1024, 0);
-        send(&opened.fd, &diag::request(family), SendFlags::empty())?;
-        let mut complete = false;
-        while !complete {
-            let (len, _) = recv(&opened.fd, &mut self.buffer[..], RecvFlags::empty())?;
-            let bytes = self.buffer.get(..len).unwrap_or_default();
-            complete = diag::parse(bytes, sockets).map_err(io::Error::other)?;
-            if len == 0 || sockets.len() > SOCKETS_MAX {
+        netlink::ask(&opened.fd, &diag::request(family), &mut self.buffer, |part| {
+            let complete = diag::parse(part, sockets).map_err(io::Error::other)?;
+            if sockets.len() > SOCKETS_MAX {
                 return Err(io::Error::other(format!("more than {SOCKETS_MAX} sockets")));
             }
-        }
-        Ok(())
+            Ok(complete)
+        })
     }
 }
 
@@ -134,14 +124,7 @@ fn socket_in(space: File) -> io::Result<OwnedFd> {
 }
 
 fn diagnostic() -> io::Result<OwnedFd> {
-    let fd = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::DGRAM,
-        SocketFlags::CLOEXEC,
-        Some(netlink::SOCK_DIAG),
-    )?;
-    set_socket_timeout(&fd, Timeout::Recv, Some(PATIENCE))?;
-    Ok(fd)
+    netlink::open(rustix::net::netlink::SOCK_DIAG)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use aya::{
         uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeLink, UProbeScope},
     },
 };
-use inflightd_abi::{layout::WATCHED_SLOTS, mishap::Mishap, record::Record};
+use inflightd_abi::{layout::WATCHED_SLOTS, mishap::Mishap, rdma::Queue, record::Record};
 use inflightd_core::Nanos;
 
 use super::{
@@ -22,6 +22,7 @@ use super::{
     load::{ExitSource, errno, uprobe},
     objects::{Found, Object, Part, Process, mapped},
     plan::{Gap, Point},
+    queues::{QueueSight, Queues},
     reap::Reaper,
     report::{AttachError, AttachReport, Released, WatchError},
     ring::{DrainStats, Ring},
@@ -44,6 +45,7 @@ const LINGER: Nanos = Nanos::from_secs(2);
 pub struct Probes {
     ebpf: Ebpf,
     ring: Ring,
+    queues: Queues,
     watched: HashMap<MapData, u32, u8>,
     pub(super) rules: Rules,
     exit: ExitSource,
@@ -80,9 +82,9 @@ pub struct Holdings {
 }
 
 impl Probes {
-    pub(crate) fn new(
+    pub(super) fn new(
         ebpf: Ebpf,
-        ring: Ring,
+        (ring, queues): (Ring, Queues),
         watched: HashMap<MapData, u32, u8>,
         rules: Rules,
         exit: ExitSource,
@@ -90,6 +92,7 @@ impl Probes {
         Self {
             ebpf,
             ring,
+            queues,
             watched,
             rules,
             exit,
@@ -293,6 +296,17 @@ impl Probes {
     /// Hands over what is in the ring, oldest first, without blocking.
     pub fn drain(&mut self, each: &mut dyn FnMut(Record)) -> DrainStats {
         self.ring.drain(each)
+    }
+
+    /// Puts probes on the kernel's own RDMA functions, as far as they are not there yet. To be called
+    /// where there is an RDMA device.
+    pub fn attach_queues(&mut self) -> &QueueSight {
+        self.queues.attach(&mut self.ebpf)
+    }
+
+    /// What those probes keep of each queue pair; nothing before they are there.
+    pub fn queues(&mut self) -> Vec<Queue> {
+        self.queues.read()
     }
 
     /// Records lost since the programs were loaded, because the ring was full.

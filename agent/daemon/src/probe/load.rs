@@ -15,6 +15,7 @@ use super::{
     logs,
     plan::Returns,
     preflight::{self, Machine, Obstacle},
+    queues::Queues,
     ring::Ring,
     rules::Rules,
 };
@@ -125,12 +126,13 @@ impl Probes {
         let builds = options.builds.map_or_else(Builds::known, Ok)?;
         let mut ebpf = open(options.ring_bytes, options.debug)?;
         fill_layouts(&mut ebpf, &builds)?;
-        load_uprobes(&mut ebpf)?;
+        load_probes(&mut ebpf)?;
         let exit = attach_exit(&mut ebpf)?;
         let watched: HashMap<MapData, u32, u8> = take(&mut ebpf, "WATCHED")?;
         let ring = Ring::take(&mut ebpf, options.debug)?;
+        let queues = Queues::take(&mut ebpf)?;
         let rules = Rules { builds, returns };
-        Ok(Self::new(ebpf, ring, watched, rules, exit))
+        Ok(Self::new(ebpf, (ring, queues), watched, rules, exit))
     }
 }
 
@@ -182,11 +184,15 @@ fn fill_layouts(ebpf: &mut Ebpf, builds: &Builds) -> Result<(), LoadError> {
     Ok(())
 }
 
-pub(super) fn load_uprobes(ebpf: &mut Ebpf) -> Result<(), LoadError> {
+/// Loads the programs for user space and for the kernel's functions.
+pub(super) fn load_probes(ebpf: &mut Ebpf) -> Result<(), LoadError> {
     for (name, program) in ebpf.programs_mut() {
-        if let Program::UProbe(program) = program {
-            program.load().map_err(|error| refused(name, error))?;
-        }
+        let loaded = match program {
+            Program::UProbe(program) => program.load(),
+            Program::KProbe(program) => program.load(),
+            _ => Ok(()),
+        };
+        loaded.map_err(|error| refused(name, error))?;
     }
     Ok(())
 }

@@ -9,6 +9,8 @@
 //! * `plan`: catalogue × library → points and gaps, a pure function;
 //! * `look`: each file once, as far as a visit reaches;
 //! * `survey`: what would be probed, for who only asks;
+//! * `btf`: where the kernel's own structures have their fields;
+//! * `queues`: probes on the kernel's RDMA functions;
 //! * `attach`, `load`, `ring`, `logs`, `trial`: the kernel side of it. They alone know aya.
 //!
 //! # What the records mean
@@ -40,6 +42,7 @@
 //!   machine; 0.24 us of it is the program). The programs of a transfer find their caches cold and
 //!   take 1.6 to 2.2 us each. In a known build a transfer has five hits and no return probe.
 mod attach;
+mod btf;
 mod builds;
 mod elf;
 mod library;
@@ -50,6 +53,7 @@ mod objects;
 mod opcode;
 mod plan;
 mod preflight;
+mod queues;
 mod reap;
 mod report;
 mod ring;
@@ -65,6 +69,7 @@ pub use load::{ExitSource, LoadError, Options};
 pub use opcode::Refusal;
 pub use plan::{Gap, Group, ReturnRisk};
 pub use preflight::Obstacle;
+pub use queues::QueueSight;
 pub use report::{AttachError, AttachReport, LibraryReport, Released, WatchError};
 pub use ring::DrainStats;
 pub use survey::{

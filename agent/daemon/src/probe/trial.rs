@@ -19,7 +19,7 @@ const PAGE: usize = 4096;
 /// The smallest ring that the kernel takes: nothing is ever put into it.
 const RING_BYTES: u32 = 4096;
 
-/// Loads every program for user space, so that this kernel's verifier has seen each, and puts one on
+/// Loads every program that is a probe, so that this kernel's verifier has seen each, and puts one on
 /// a file in memory that no process maps: nobody can hit it. All of it is gone at the return, which
 /// takes some 0.1 s. Gives how many programs were loaded.
 ///
@@ -27,19 +27,22 @@ const RING_BYTES: u32 = 4096;
 pub fn trial() -> Result<usize, LoadError> {
     Machine::read().check()?;
     let mut ebpf = load::open(RING_BYTES, false)?;
-    load::load_uprobes(&mut ebpf)?;
-    let programs = ebpf.programs().filter(|(_, program)| matches!(program, Program::UProbe(_)));
-    let names: Vec<String> = programs.map(|(name, _)| name.to_owned()).collect();
+    load::load_probes(&mut ebpf)?;
+    let is_probe = |program: &Program| matches!(program, Program::UProbe(_) | Program::KProbe(_));
+    let loaded = ebpf.programs().filter(|(_, program)| is_probe(program)).count();
+    let mut programs = ebpf.programs();
+    let name = programs.find(|(_, program)| matches!(program, Program::UProbe(_)));
+    let name = name.map(|(name, _)| name.to_owned()).unwrap_or_default();
+    drop(programs);
     let what = "putting a probe on a file that nobody maps";
     let (_file, path) = unmapped().map_err(|error| explain(what, error))?;
-    let name = names.first().map_or("", String::as_str);
-    let program = uprobe(&mut ebpf, name).map_err(|error| explain(what, error))?;
+    let program = uprobe(&mut ebpf, &name).map_err(|error| explain(what, error))?;
     let at =
         UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(0), cookie: Some(1) };
     let link = program.attach(at, path, UProbeScope::AllProcesses);
     let link = link.map_err(|error| explain(what, error))?;
     program.detach(link).map_err(|error| explain("taking the probe off", error))?;
-    Ok(names.len())
+    Ok(loaded)
 }
 
 /// A file in memory full of `nop`, open only here, and its path.

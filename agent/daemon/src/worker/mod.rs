@@ -30,6 +30,22 @@ const THREADS_DOUBT: Nanos = Nanos::from_secs(600);
 /// A process counts as stopped after so long: who takes its stacks stops it for less.
 const STOPPED: Nanos = Nanos::from_secs(2);
 
+/// Ways for a worker's payload that nothing counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Uncounted {
+    /// It can write into processes of its own node past its sockets.
+    pub direct: bool,
+    /// It has RDMA queue pairs of which it does not show what they have sent.
+    pub rdma: bool,
+}
+
+impl Uncounted {
+    /// Whether there is one.
+    pub const fn any(self) -> bool {
+        self.direct || self.rdma
+    }
+}
+
 /// A worker under watch.
 #[derive(Debug)]
 pub struct Watched {
@@ -51,8 +67,8 @@ pub struct Watched {
     pub tracker: Tracker,
     /// The fields of a handle were not those of a handle, although its build is known.
     pub implausible: bool,
-    /// It can write into processes of its own node past its sockets.
-    pub other_transport: bool,
+    /// Ways for its payload that nothing counts.
+    pub uncounted: Uncounted,
     /// When its process ended, once it has.
     pub ended_at: Option<Nanos>,
     /// When its process was first seen stopped; `None` while it runs.
@@ -96,7 +112,7 @@ impl Watched {
             hooked: true,
             tracker,
             implausible: false,
-            other_transport: false,
+            uncounted: Uncounted::default(),
             ended_at: None,
             stopped_since: None,
             sights: BTreeMap::new(),

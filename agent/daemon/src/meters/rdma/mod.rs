@@ -1,0 +1,175 @@
+//! RDMA: which queue pairs lead to a peer, what went over them, and how their devices are.
+//!
+//! Three sources: the kernel's own list of queue pairs by netlink (owner, number, far number, state),
+//! what the probes on its functions keep of each (bytes with soft-RoCE, far address, failure), and the
+//! ports in sysfs. Without probes the first and the last are left.
+
+mod account;
+mod device;
+mod nldev;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use inflightd_abi::rdma::Queue;
+use inflightd_core::Nanos;
+use inflightd_core::fact::{Peer, Worker};
+
+use super::netlink;
+use super::sockets::{Reading, Target, Wanted};
+use account::{Account, Part, Round};
+pub use device::{CLASS, Device, Driver, Port, devices};
+
+/// How often devices are looked for.
+const LOOK_EVERY: Nanos = Nanos::from_secs(10);
+/// Most pairs of worker and peer that are metered. The victim is the newcomer: its payload is then
+/// not counted.
+const ACCOUNTS_MAX: usize = 16 * 1024;
+/// Most queue pairs that are read: the rest is not seen.
+const PAIRS_MAX: usize = 256 * 1024;
+
+/// What the probes on the kernel's functions saw.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Each queue pair that is known.
+    pub queues: Vec<Queue>,
+    /// Whether soft-RoCE's sends are seen.
+    pub sends: bool,
+}
+
+/// Reads RDMA devices and queue pairs, and remembers what ended ones had carried.
+#[derive(Debug, Default)]
+pub struct Rdma {
+    devices: Vec<Device>,
+    looked_at: Option<Nanos>,
+    socket: Option<OwnedFd>,
+    buffer: Vec<u8>,
+    accounts: BTreeMap<(Worker, Peer), Account>,
+    /// The last failure to read the list, so that it is said once.
+    failed: bool,
+}
+
+impl Rdma {
+    /// Whether this node has an RDMA device.
+    pub fn is_present(&mut self, now: Nanos) -> bool {
+        if self.looked_at.is_none_or(|at| now.since(at) >= LOOK_EVERY) {
+            self.looked_at = Some(now);
+            self.devices = devices(Path::new(CLASS)).unwrap_or_default();
+        }
+        !self.devices.is_empty()
+    }
+
+    /// Adds what went over RDMA to what the sockets say of the same peers. Gives the workers that
+    /// have queue pairs of which that does not show.
+    pub fn add(
+        &mut self,
+        wanted: &[Wanted],
+        readings: &mut [(Worker, io::Result<Reading>)],
+        seen: Seen,
+    ) -> BTreeSet<Worker> {
+        let round = self.round(seen);
+        let mut uncounted = BTreeSet::new();
+        for (worker, reading) in readings {
+            let of = wanted.iter().find(|wanted| wanted.worker == *worker);
+            let (Some(of), Ok(reading)) = (of, reading) else {
+                continue;
+            };
+            for (peer, meter) in &mut reading.meters {
+                let target = of.peers.iter().find(|(of, _)| of == peer).map(|(_, target)| *target);
+                let part =
+                    target.and_then(|target| self.read((*worker, *peer), of.pid, target, &round));
+                let Some(part) = part else {
+                    continue;
+                };
+                if part.uncounted > 0 {
+                    uncounted.insert(*worker);
+                }
+                part.add_to(meter);
+            }
+        }
+        uncounted
+    }
+
+    fn read(
+        &mut self,
+        key: (Worker, Peer),
+        own: u32,
+        target: Target,
+        round: &Round,
+    ) -> Option<Part> {
+        if self.accounts.len() >= ACCOUNTS_MAX && !self.accounts.contains_key(&key) {
+            return None;
+        }
+        Some(self.accounts.entry(key).or_default().read(own, target, round))
+    }
+
+    fn round(&mut self, seen: Seen) -> Round {
+        // A port may have gone down since the devices were looked for.
+        self.devices = devices(Path::new(CLASS)).unwrap_or_default();
+        let names = |is: &dyn Fn(&Device) -> bool| -> Vec<String> {
+            self.devices.iter().filter(|device| is(device)).map(|d| d.name.clone()).collect()
+        };
+        let counted = if seen.sends { names(&Device::is_soft) } else { Vec::new() };
+        let down = names(&Device::is_down);
+        let queues = seen.queues.into_iter().map(|queue| ((name(&queue), queue.number), queue));
+        Round { pairs: self.pairs(), seen: queues.collect(), counted, down }
+    }
+
+    /// The kernel's list. One that cannot be read is empty, and said once.
+    fn pairs(&mut self) -> Vec<nldev::Pair> {
+        match self.read_pairs() {
+            Ok(pairs) => {
+                self.failed = false;
+                pairs
+            }
+            Err(error) => {
+                // What is left of the dump would be taken for the next one.
+                self.socket = None;
+                if !std::mem::replace(&mut self.failed, true) {
+                    tracing::warn!(%error, "reading the kernel's RDMA queue pairs");
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    fn read_pairs(&mut self) -> io::Result<Vec<nldev::Pair>> {
+        let Self { socket, buffer, .. } = self;
+        let socket = match socket {
+            Some(socket) => &*socket,
+            None => socket.insert(netlink::open(rustix::net::netlink::RDMA)?),
+        };
+        let (mut devices, mut pairs) = (Vec::new(), Vec::new());
+        netlink::ask(socket, &nldev::devices(), buffer, |part| {
+            nldev::parse_devices(part, &mut devices).map_err(io::Error::other)
+        })?;
+        for (number, _) in devices {
+            netlink::ask(socket, &nldev::queues(number), buffer, |part| {
+                let complete = nldev::parse_queues(part, &mut pairs).map_err(io::Error::other)?;
+                if pairs.len() > PAIRS_MAX {
+                    return Err(io::Error::other(format!("more than {PAIRS_MAX} queue pairs")));
+                }
+                Ok(complete)
+            })?;
+        }
+        Ok(pairs)
+    }
+
+    /// A worker has ended.
+    pub fn forget(&mut self, worker: Worker) {
+        self.accounts.retain(|(of, _), _| *of != worker);
+    }
+
+    /// Forgets the peers that are not in `used`.
+    pub fn keep(&mut self, used: &BTreeSet<Peer>) {
+        self.accounts.retain(|(_, peer), _| used.contains(peer));
+    }
+}
+
+/// The name of a queue pair's device.
+fn name(queue: &Queue) -> String {
+    let text = queue.device.split(|byte| *byte == 0).next().unwrap_or_default();
+    String::from_utf8_lossy(text).into_owned()
+}
