@@ -15,10 +15,8 @@ mount -t tmpfs tmp /tmp
 for module in /modules/*.ko; do
     insmod "$module" 2>&1 | sed "s/^/@@ module /"
 done
-/sbin/ip link add v0 type veth peer name v1
-/sbin/ip link set v0 up
-/sbin/ip link set v1 up
-rdma link add rxe0 type rxe netdev v0 2>&1 | sed "s/^/@@ rdma /"
+. /rdma.sh
+cable
 
 # Prints each line of a file behind a word.
 tell() {
@@ -69,8 +67,20 @@ fi
 kill -TERM $agent 2>/dev/null
 wait $agent
 echo "@@ agent_exit $?"
+cp /tmp/lines /tmp/lines.marks
+cp /tmp/log /tmp/log.marks
+
+# The second agent finds its engines by itself.
+inflightd run --json --stall 3 --suspect 1 --listen off >/tmp/lines 2>/tmp/log &
+agent=$!
+rdma_cases
+kill -TERM $agent 2>/dev/null
+wait $agent
+echo "@@ rdma_exit $?"
+tell rdma_line /tmp/lines
+tell rdma_log /tmp/log
 tell load /tmp/load.out
-tell line /tmp/lines
-tell log /tmp/log
+tell line /tmp/lines.marks
+tell log /tmp/log.marks
 echo "@@ end"
 poweroff -f

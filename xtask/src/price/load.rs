@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
@@ -22,13 +22,18 @@ pub(super) fn library() -> PathBuf {
 
 /// Build the hook and the program.
 pub(crate) fn build() -> Result<()> {
-    let step = Step { what: "building the hook and the load", fix: "a C compiler is needed" };
+    compile(&root().join("xtask/price/load.c"), &binary(), &[])
+}
+
+/// Build the hook, and a program in C against it as engines load it; `also` are libraries.
+pub(crate) fn compile(source: &Path, to: &Path, also: &[&str]) -> Result<()> {
+    let step = Step { what: "building the hook and an engine", fix: "a C compiler is needed" };
     step.quietly(&mut cargo(&["build", "--quiet", "-p", "libinflight", "--profile", "hook"]))?;
     let libraries = target().join("hook");
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-Wall", "-Werror"]).arg("-I").arg(root().join("hook/marker/include"));
-    gcc.arg(root().join("xtask/price/load.c")).arg("-o").arg(binary());
-    gcc.arg("-L").arg(&libraries).args(["-linflight", "-lpthread"]);
+    gcc.arg(source).arg("-o").arg(to);
+    gcc.arg("-L").arg(&libraries).args(["-linflight", "-lpthread"]).args(also);
     gcc.arg(format!("-Wl,-rpath,{}", libraries.display()));
     step.run(&mut gcc).map(drop)
 }

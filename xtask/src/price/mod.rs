@@ -24,7 +24,7 @@ use crate::clock::Moment;
 use crate::say;
 use crate::setup;
 
-pub(crate) use load::{binary as load_program, build as build_load};
+pub(crate) use load::{binary as load_program, build as build_load, compile};
 pub(crate) use sample::{median, quantile};
 
 /// Options of `cargo xtask bench`.

@@ -41,6 +41,8 @@ pub(crate) fn vm_tools() -> Result<()> {
         ("busybox-static", "/bin/busybox"),
         ("kmod", "/sbin/depmod"),
         ("iproute2", "/bin/rdma"),
+        ("libibverbs-dev", "/usr/include/infiniband/verbs.h"),
+        ("ibverbs-providers", "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so"),
         ("xz-utils", "/usr/bin/xz"),
         ("zstd", "/usr/bin/zstd"),
     ])

@@ -13,6 +13,10 @@ use crate::tree::{root, target};
 
 /// A static busybox, from Debian's `busybox-static`.
 const BUSYBOX: &str = "/bin/busybox";
+/// Of libibverbs, from Debian's `ibverbs-providers`.
+const PROVIDER: &str = "/usr/lib/x86_64-linux-gnu/libibverbs/librxe-rdmav34.so";
+/// The file that names it.
+const NAMED: &str = "/etc/libibverbs.d/rxe.driver";
 /// Folders of the image, for `cpio` makes no parents.
 const FOLDERS: [&str; 5] = ["bin", "sbin", "lib", "lib64", "etc"];
 
@@ -26,12 +30,16 @@ pub(super) fn made() -> Result<PathBuf> {
     copy(Path::new(BUSYBOX), &home.join("bin/busybox"))?;
     symlink("busybox", home.join("bin/sh")).context("linking the image's shell")?;
     copy(&root().join("xtask/vm/init.sh"), &home.join("init"))?;
+    copy(&root().join("xtask/vm/rdma.sh"), &home.join("rdma.sh"))?;
+    verbs_provider(&home)?;
     let programs = [
         (target().join("release/inflightd"), "bin/inflightd"),
         (price::load_program(), "bin/load"),
+        (verbs(), "bin/verbs"),
         // busybox has an `ip` of its own, which knows less; this one goes by its name.
         (PathBuf::from("/bin/ip"), "sbin/ip"),
         (PathBuf::from("/bin/rdma"), "bin/rdma"),
+        (PathBuf::from("/sbin/tc"), "sbin/tc"),
     ];
     for (from, name) in programs {
         copy(&from, &home.join(name))?;
@@ -40,6 +48,29 @@ pub(super) fn made() -> Result<PathBuf> {
         }
     }
     packed(&home)
+}
+
+/// The engine over RDMA verbs.
+fn verbs() -> PathBuf {
+    target().join("vm/verbs")
+}
+
+/// Build the engine over RDMA verbs, against the hook as engines load it.
+pub(super) fn build_verbs() -> Result<()> {
+    price::compile(&root().join("xtask/vm/verbs.c"), &verbs(), &["-libverbs"])
+}
+
+/// What libibverbs looks for by itself: soft-RoCE's part, and the file that names it.
+fn verbs_provider(home: &Path) -> Result<()> {
+    for file in [PROVIDER, NAMED] {
+        let to = home.join(file.trim_start_matches('/'));
+        make(to.parent().context("a file has a folder")?)?;
+        copy(Path::new(file), &to)?;
+    }
+    for library in libraries(Path::new(PROVIDER))? {
+        copy(&library, &place(home, &library)?)?;
+    }
+    Ok(())
 }
 
 /// Where a library lies in the image: the loader where programs name it, the rest in one folder.

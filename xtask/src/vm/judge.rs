@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Right;
+use super::rdma::{self, Case};
 
 /// What the script prints before what is read here.
 const MARK: &str = "@@ ";
@@ -10,7 +11,7 @@ const MARK: &str = "@@ ";
 const CANNOT_RUN: &str = "4";
 
 /// What is wrong with a machine's serial line; nothing when all is right.
-pub(super) fn faults(right: Right, serial: &str) -> Vec<String> {
+pub(super) fn faults(right: Right, rdma: &[Case], serial: &str) -> Vec<String> {
     let said = Said::of(serial);
     if said.get("end").is_none() {
         let tail: Vec<&str> = serial.lines().rev().take(5).collect();
@@ -25,7 +26,7 @@ pub(super) fn faults(right: Right, serial: &str) -> Vec<String> {
     }
     match right {
         Right::Refused => refused(&said),
-        Right::Watches => watches(&said),
+        Right::Watches => [watches(&said), rdma::faults(rdma, &said)].concat(),
     }
 }
 
@@ -35,19 +36,21 @@ pub(super) fn release(serial: &str) -> &str {
 }
 
 /// Words and what stood behind them, in the order in which they came.
-struct Said<'a>(Vec<(&'a str, &'a str)>);
+pub(super) struct Said<'a>(Vec<(&'a str, &'a str)>);
 
 impl<'a> Said<'a> {
-    fn of(serial: &'a str) -> Self {
+    pub(super) fn of(serial: &'a str) -> Self {
         let told = serial.lines().filter_map(|line| line.trim_end().strip_prefix(MARK));
         Self(told.map(|line| line.split_once(' ').unwrap_or((line, ""))).collect())
     }
 
-    fn all(&self, word: &str) -> impl Iterator<Item = &'a str> {
+    /// What stood behind each such word.
+    pub(super) fn all(&self, word: &str) -> impl Iterator<Item = &'a str> {
         self.0.iter().filter(move |(is, _)| *is == word).map(|(_, text)| *text)
     }
 
-    fn get(&self, word: &str) -> Option<&'a str> {
+    /// What stood behind the first such word.
+    pub(super) fn get(&self, word: &str) -> Option<&'a str> {
         self.all(word).next()
     }
 
@@ -129,7 +132,7 @@ fn watches(said: &Said<'_>) -> Vec<String> {
 }
 
 /// A text of a line; empty where it has none of that name.
-fn word<'a>(line: &'a Value, key: &str) -> &'a str {
+pub(super) fn word<'a>(line: &'a Value, key: &str) -> &'a str {
     line.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -148,6 +151,7 @@ mod tests {
 @@ doctor  {"name": "RDMA device", "found": "rxe0 (soft-RoCE over v0), port 1 Ethernet ACTIVE v0; its sends pass the kernel"}]}
 @@ load @stays marks=400 seconds=1.000 rooms=2
 @@ agent_exit 0
+@@ rdma_exit 0
 @@ line {"type":"dwell","outcome":"success"}
 @@ line {"type":"dwell","outcome":"success"}
 @@ line {"type":"verdict","finding":"never_started","cause":"worker_thread_dead"}
@@ -157,12 +161,12 @@ mod tests {
 
     #[test]
     fn a_machine_on_which_all_is_right() {
-        assert_eq!(faults(Right::Watches, GOOD), Vec::<String>::new());
+        assert_eq!(faults(Right::Watches, &[], GOOD), Vec::<String>::new());
     }
 
     #[test]
     fn each_thing_that_is_wrong_is_said() {
-        let wrong = |from: &str, to: &str| faults(Right::Watches, &GOOD.replacen(from, to, 1));
+        let wrong = |from: &str, to: &str| faults(Right::Watches, &[], &GOOD.replacen(from, to, 1));
         assert_eq!(wrong("@@ kernel 6.1.0-57-amd64", "").len(), 1);
         assert!(wrong("@@ end", "").first().is_some_and(|fault| fault.contains("its end")));
         assert_eq!(wrong("agent_exit 0", "agent_exit 1").len(), 1);
@@ -178,8 +182,8 @@ mod tests {
     #[test]
     fn a_kernel_that_is_too_old_is_refused_by_its_number() {
         let good = "@@ kernel 5.10.0-46-amd64\n@@ agent_exit 4\n@@ log kernel 5.10 is older than 5.15\n@@ end\n";
-        assert_eq!(faults(Right::Refused, good), Vec::<String>::new());
-        assert_eq!(faults(Right::Refused, &good.replace("5.15", "that")).len(), 1);
-        assert_eq!(faults(Right::Refused, &good.replace("exit 4", "exit 0")).len(), 1);
+        assert_eq!(faults(Right::Refused, &[], good), Vec::<String>::new());
+        assert_eq!(faults(Right::Refused, &[], &good.replace("5.15", "that")).len(), 1);
+        assert_eq!(faults(Right::Refused, &[], &good.replace("exit 4", "exit 0")).len(), 1);
     }
 }

@@ -9,6 +9,7 @@ mod guest;
 mod image;
 mod judge;
 mod modules;
+mod rdma;
 
 use std::path::{Path, PathBuf};
 
@@ -85,6 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
     setup::vm_tools()?;
     price::build_load()?;
+    image::build_verbs()?;
     let image = image::made()?;
     let mut wrong = 0;
     for kernel in kernels {
@@ -113,7 +115,8 @@ fn boot(kernel: &Kernel, image: &Path, keep: Option<&PathBuf>) -> Result<(String
         let file = dir.join(format!("{}.serial", kernel.name));
         std::fs::write(&file, &serial).with_context(|| format!("writing {}", file.display()))?;
     }
-    Ok((judge::release(&serial).to_owned(), judge::faults(kernel.right, &serial)))
+    let faults = judge::faults(kernel.right, &rdma::cases()?, &serial);
+    Ok((judge::release(&serial).to_owned(), faults))
 }
 
 /// The two archives as one: the kernel unpacks one after the other.

@@ -13,10 +13,11 @@ use crate::shell::Step;
 /// What soft-RoCE over a pair of interfaces needs, what the agent reads sockets by, and whether the
 /// machine must have it: what is built in is no module. `rdma_rxe` asks for its checksum by a name
 /// that only `crc32_generic` answers to, and says nothing but "no such file" without it.
-const WANTED: [(&str, bool); 6] = [
+const WANTED: [(&str, bool); 7] = [
     ("crc32_generic", false),
     ("inet_diag", false),
     ("tcp_diag", false),
+    ("sch_netem", true),
     ("veth", true),
     ("ib_uverbs", true),
     ("rdma_rxe", true),
