@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use inflightd_abi::table::WORKERS_MAX;
-use inflightd_core::{Reason, Sight, Source};
+use inflightd_core::{Nanos, Reason, Sight, Source};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -72,8 +72,26 @@ pub struct PointRow {
     pub program: &'static str,
     /// Offset in the file, in bytes.
     pub offset: u64,
-    /// What a hit costs the calling thread, in nanoseconds, without the program.
+    /// What a hit costs the calling thread, in nanoseconds, without what the program does: as
+    /// [`HitCost`] says, for no instruction is probed that the kernel does not emulate.
     pub expected_ns: u64,
+}
+
+/// What a hit costs the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct HitCost {
+    /// In nanoseconds.
+    pub ns: u64,
+    /// Whether it was measured on this machine, a moment ago; else it is what another one took.
+    pub measured: bool,
+}
+
+impl HitCost {
+    /// As measured, where it was.
+    pub(super) fn of(measured: Option<Nanos>) -> Self {
+        let typical = Self { ns: EMULATED_NS, measured: false };
+        measured.map_or(typical, |cost| Self { ns: cost.0, measured: true })
+    }
 }
 
 /// What is not probed.
@@ -105,8 +123,12 @@ pub(super) fn survey_of(read: &Read) -> Result<Survey, String> {
 }
 
 /// The workers of a process, as an agent would see them. `hindered`: it could load no probes.
-pub(super) fn workers(read: &Read, survey: Survey, hindered: Option<Reason>) -> Vec<Engine> {
-    let libraries = rows(&survey);
+pub(super) fn workers(
+    read: &Read,
+    survey: Survey,
+    libraries: &[LibraryRow],
+    hindered: Option<Reason>,
+) -> Vec<Engine> {
     let seen = hits::seen(&survey.into_report(read.pid)).sights;
     let probed = |source: Source| {
         let sight = seen.iter().find(|(of, _)| *of == source).map(|(_, sight)| *sight);
@@ -138,7 +160,7 @@ pub(super) fn workers(read: &Read, survey: Survey, hindered: Option<Reason>) -> 
             role: about.role,
             by: "doctor",
             sources: sources.collect(),
-            libraries: libraries.clone(),
+            libraries: libraries.to_vec(),
         });
     }
     engines
@@ -189,14 +211,14 @@ fn told_worker(worker: &Value, libraries: &BTreeMap<u32, Vec<LibraryRow>>) -> Op
     })
 }
 
-/// The libraries of a survey.
-pub(super) fn rows(survey: &Survey) -> Vec<LibraryRow> {
+/// The libraries of a survey, where a hit costs that much.
+pub(super) fn rows(survey: &Survey, hit: HitCost) -> Vec<LibraryRow> {
     let of = |library: &crate::probe::SurveyLibrary| {
         let report = &library.report;
         let points = library.points.iter().map(|point| PointRow {
             program: point.program,
             offset: point.offset,
-            expected_ns: EMULATED_NS,
+            expected_ns: hit.ns,
         });
         let gaps = report.gaps.iter().map(|(group, gap)| GapRow {
             group: group.to_string(),

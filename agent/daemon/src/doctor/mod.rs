@@ -18,7 +18,7 @@ use inflightd_core::Reason;
 use serde::Serialize;
 use serde_json::Value;
 
-pub use engines::{Engine, GapRow, Hookless, LibraryRow, PointRow, SourceRow};
+pub use engines::{Engine, GapRow, HitCost, Hookless, LibraryRow, PointRow, SourceRow};
 pub use fixes::fix;
 pub use node::{Check, State};
 
@@ -27,6 +27,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::discover::{Census, Read};
 use crate::error::RunError;
+use crate::probe::hit_cost;
 use crate::shown;
 use crate::subject::{self, Unfit};
 use crate::table;
@@ -36,6 +37,8 @@ use crate::table;
 pub struct Report {
     /// This machine.
     pub node: Vec<Check>,
+    /// What a hit of a probe costs here.
+    pub hit: HitCost,
     /// What keeps an agent started like this from using probes; `null` where nothing does.
     pub hindrance: Option<String>,
     /// What the running agent says of itself; `null` where none runs.
@@ -101,6 +104,7 @@ pub fn doctor(args: &cli::Doctor) -> Result<ExitCode, RunError> {
 /// Looks at everything; at these processes only, where any are named.
 pub fn examine(state_dir: &Path, pids: &[u32]) -> Result<Report, RunError> {
     let node = node::checks();
+    let hit = HitCost::of(hit_cost().ok().flatten());
     let hindrance = node::hindrance();
     let worst = node.iter().map(|check| check.state).max();
     let hindered = hindrance.is_some().then_some(match worst {
@@ -109,6 +113,7 @@ pub fn examine(state_dir: &Path, pids: &[u32]) -> Result<Report, RunError> {
     });
     let mut report = Report {
         node,
+        hit,
         hindrance,
         agent: None,
         agent_problem: None,
@@ -179,10 +184,10 @@ impl Report {
         if survey.unfinished {
             self.problems.push(format!("process {}: not all files were searched", read.pid));
         }
-        let rows = engines::rows(&survey);
+        let rows = engines::rows(&survey, self.hit);
         libraries.insert(read.pid, rows.clone());
         if is_worker {
-            self.workers.extend(engines::workers(read, survey, hindered));
+            self.workers.extend(engines::workers(read, survey, &rows, hindered));
         } else if rows.iter().any(|row| row.family != "inflight") {
             let command = fs::read_to_string(format!("/proc/{}/comm", read.pid));
             let command = command.unwrap_or_default().trim().to_owned();

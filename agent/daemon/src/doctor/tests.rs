@@ -7,6 +7,7 @@ fn report(state: State, sight: &str) -> Report {
         SourceRow { source: "table".to_owned(), sight: sight.to_owned(), why: None, fix: None };
     Report {
         node: vec![Check { name: "x", state, found: "y".to_owned(), fix: "z".to_owned() }],
+        hit: HitCost::of(None),
         hindrance: None,
         agent: Some(serde_json::json!({"pid": 3, "version": "1"})),
         agent_problem: None,

@@ -162,6 +162,7 @@ type Key<'a> = (&'a str, &'a str, Option<&'a str>);
 
 /// Each library once, with the processes that map it.
 fn libraries(report: &Report, page: &mut Page) {
+    let cost = if report.hit.measured { "as measured here" } else { "not measured here" };
     let mut users: BTreeMap<Key<'_>, (&LibraryRow, BTreeSet<u32>)> = BTreeMap::new();
     let of_workers = report.workers.iter().map(|worker| (worker.pid, &worker.libraries));
     let of_others = report.without_hook.iter().map(|process| (process.pid, &process.libraries));
@@ -175,11 +176,11 @@ fn libraries(report: &Report, page: &mut Page) {
         page.line("", 0);
         let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
         page.line(&format!("LIBRARY {} of {}", row.family, pids.join(", ")), 2);
-        library(row, page);
+        library(row, cost, page);
     }
 }
 
-fn library(row: &LibraryRow, page: &mut Page) {
+fn library(row: &LibraryRow, cost: &str, page: &mut Page) {
     let build = match (&row.build, row.family) {
         (Some(build), _) => format!("known: {build}"),
         (None, "nixl" | "ucp") => "build not known".to_owned(),
@@ -196,7 +197,10 @@ fn library(row: &LibraryRow, page: &mut Page) {
         let most = row.points.iter().map(|point| point.expected_ns).max().unwrap_or(0);
         let points = counted(row.points.len() as u64, "point");
         let programs = programs.join(", ");
-        page.line(&format!("  {points}, about {most} ns a hit and the program: {programs}"), 4);
+        page.line(
+            &format!("  {points}, about {most} ns a hit ({cost}) and the program: {programs}"),
+            4,
+        );
     }
     for gap in &row.gaps {
         page.line(&format!("  not probed, {}: {}", gap.group, gap.why), 4);

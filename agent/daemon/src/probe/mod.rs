@@ -44,6 +44,7 @@
 mod attach;
 mod btf;
 mod builds;
+mod cost;
 mod elf;
 mod library;
 mod load;
@@ -63,6 +64,7 @@ mod trial;
 
 pub use attach::{Holdings, Probes};
 pub use builds::{Builds, BuildsError};
+pub use cost::hit_cost;
 pub use elf::{BuildId, ElfError};
 pub use library::{Family, ObjectKey, is_telling};
 pub use load::{ExitSource, LoadError, Options};

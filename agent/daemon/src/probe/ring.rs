@@ -130,6 +130,6 @@ impl Ring {
 }
 
 /// A counter over all CPUs; 0 where it cannot be read.
-fn sum(counters: &PerCpuArray<MapData, u64>, slot: u32) -> u64 {
+pub(super) fn sum(counters: &PerCpuArray<MapData, u64>, slot: u32) -> u64 {
     counters.get(&slot, 0).map(|values| values.iter().sum()).unwrap_or_default()
 }

@@ -23,7 +23,8 @@ use crate::proc::Mapping;
 /// Bytes of symbol tables that one survey of a process reads.
 const SURVEY_BYTES: u64 = 256 << 20;
 /// What a hit on an instruction costs that the kernel emulates, in nanoseconds of the calling
-/// thread, without the program (`push`, median of 15 x 20,000 calls on Linux 6.18).
+/// thread, without the program: `push`, median of 15 x 20,000 calls on Linux 6.18. For whom
+/// [`hit_cost`](super::hit_cost) cannot measure it.
 pub const EMULATED_NS: u64 = 450;
 /// The same where the kernel would have to single-step it: such points are refused.
 pub const SINGLE_STEP_NS: (u64, u64) = (40_000, 80_000);
