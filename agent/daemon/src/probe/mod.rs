@@ -11,7 +11,7 @@
 //! * `survey`: what would be probed, for who only asks;
 //! * `btf`: where the kernel's own structures have their fields;
 //! * `queues`: probes on the kernel's RDMA functions;
-//! * `attach`, `load`, `ring`, `logs`, `trial`: the kernel side of it. They alone know aya.
+//! * `attach`, `load`, `ring`, `logs`, `trial`, `cost`: the kernel side of it. They alone know aya.
 //!
 //! # What the records mean
 //!
