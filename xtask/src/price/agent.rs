@@ -28,6 +28,7 @@ pub(super) struct Line {
     #[serde(default, deserialize_with = "crate::room::maybe")]
     pub(super) room: Option<u64>,
     pub(super) lost: Option<u64>,
+    pub(super) cause: Option<String>,
     #[serde(default)]
     coverage: Vec<Covered>,
 }

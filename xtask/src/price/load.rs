@@ -59,9 +59,19 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// Start it; its worker is open when this returns.
+    /// Start a prefill; its worker is open when this returns.
     pub(super) fn start() -> Result<Self> {
+        Self::with(&[])
+    }
+
+    /// Start a decode, to which rooms can be sent by its name.
+    pub(super) fn decode(name: &str) -> Result<Self> {
+        Self::with(&["decode", name])
+    }
+
+    fn with(args: &[&str]) -> Result<Self> {
         let mut command = Command::new(binary());
+        command.args(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("starting the load")?;
         let input = child.stdin.take().context("a piped stdin is always there")?;
