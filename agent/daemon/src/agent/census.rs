@@ -234,6 +234,23 @@ impl Agent {
         }
     }
 
+    /// Where something is due, whether the schedulers have polled their queues since may decide it,
+    /// and the tables, which say so, are read twice a second only.
+    pub(super) fn read_beats(&mut self, now: Nanos) {
+        if self.ledger.deadline().is_none_or(|due| due > now) {
+            return;
+        }
+        let stale = self.workers.values().filter(|watched| watched.tracker.wants_beat(now));
+        for number in stale.map(|watched| watched.number).collect::<Vec<_>>() {
+            self.with(number, |watched, out| {
+                if let Some(table) = watched.mapped.as_ref().and_then(|mapped| mapped.table().ok())
+                {
+                    watched.tracker.read_beat(&table, now, out);
+                }
+            });
+        }
+    }
+
     /// Reads the tables of all workers.
     pub(super) fn scan_all(&mut self, now: Nanos, threads: bool) {
         let numbers: Vec<Worker> = self.workers.keys().copied().collect();

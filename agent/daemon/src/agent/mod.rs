@@ -311,6 +311,7 @@ impl Agent {
 
     /// Feeds the ledger what this round brought, in the order of time, and writes what it says.
     pub fn pump(&mut self, now: Nanos) -> io::Result<()> {
+        self.read_beats(now);
         let mut events = std::mem::take(&mut self.events);
         // What happened before a worker was found comes after the finding: the ledger learns of it
         // then, and must know what was not seen.

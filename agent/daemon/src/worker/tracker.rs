@@ -80,6 +80,8 @@ pub struct Tracker {
     gave_up: bool,
     serving: BTreeMap<Tid, Work>,
     beat_at: u64,
+    /// When it was last read.
+    beat_read_at: Nanos,
     tally: Tally,
 }
 
@@ -109,6 +111,7 @@ impl Tracker {
             gave_up: false,
             serving: BTreeMap::new(),
             beat_at: 0,
+            beat_read_at: Nanos::ZERO,
             tally: Tally::default(),
         }
     }

@@ -135,6 +135,24 @@ fn a_mark_before_the_scan_and_a_scan_before_the_mark_tell_the_same_once() {
 }
 
 #[test]
+fn a_beat_is_read_alone_when_the_last_reading_is_old() {
+    let mut bench = Bench::new(Removals::default());
+    bench.scan();
+    let soon = LATER.plus(Nanos::from_millis(1));
+    let later = LATER.plus(Nanos::from_secs(1));
+    assert!(!bench.tracker.wants_beat(soon) && bench.tracker.wants_beat(later));
+    bench.table().beat(LATER.0 + 5);
+    let mut events = Vec::new();
+    let table = Table::create(&bench.words, SMALL).unwrap();
+    let mut out = Out { names: &mut bench.names, events: &mut events };
+    bench.tracker.read_beat(&table, later, &mut out);
+    bench.tracker.read_beat(&table, later, &mut out);
+    let told: Vec<_> = events.iter().map(|event| (event.at.0, event.fact.clone())).collect();
+    assert_eq!(told, [(LATER.0 + 5, Fact::Beat)]);
+    assert!(!bench.tracker.wants_beat(later));
+}
+
+#[test]
 fn nothing_is_told_of_a_room_before_its_append_by_a_scan_whose_moment_is_older() {
     // The scan's moment was taken at 640; it reads what happened up to 700, marks were read first.
     for posted in [true, false] {

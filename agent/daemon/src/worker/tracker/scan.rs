@@ -12,14 +12,32 @@ use crate::worker::Work;
 /// Scans for which a removal may stay unfound before it counts as lost.
 pub(super) const GIVE_UP_AFTER: u32 = 4;
 
+/// A beat is not read alone more often than this.
+const BEAT_EVERY: Nanos = Nanos::from_millis(100);
+
 impl Tracker {
+    /// Whether the beat was last read so long ago that it is worth a look.
+    pub const fn wants_beat(&self, now: Nanos) -> bool {
+        self.beat_read_at.plus(BEAT_EVERY).0 <= now.0
+    }
+
+    /// Reads when the scheduler last polled its queue.
+    pub fn read_beat(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
+        self.note_beat(table.counters().beat_at, now, out);
+    }
+
+    fn note_beat(&mut self, beat_at: u64, now: Nanos, out: &mut Out<'_>) {
+        self.beat_read_at = now;
+        if beat_at != self.beat_at {
+            self.beat_at = beat_at;
+            self.tell(out, Nanos(beat_at).min(now), Fact::Beat);
+        }
+    }
+
     /// Reads the whole table: what opened, changed and closed since the last scan.
     pub fn scan(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
         let counters = table.counters();
-        if counters.beat_at != self.beat_at {
-            self.beat_at = counters.beat_at;
-            self.tell(out, Nanos(counters.beat_at).min(now), Fact::Beat);
-        }
+        self.note_beat(counters.beat_at, now, out);
         let torn = self.tally.torn;
         for slot in table.taken_slots() {
             match table.entry(slot) {
