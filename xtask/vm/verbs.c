@@ -10,7 +10,7 @@
  *   room OP BYTES CHUNKS PAUSE_MS   a room whose chunks are posted one after the other, the next when
  *                                   the last is complete; OP is write, read or send. One post mark
  *                                   for all of them. Ends well, or stays as it is.
- *   tell                            "@told OP complete=CHUNKS bytes=BYTES": what is complete so far
+ *   tell, final                     "@told chunks=CHUNKS bytes=BYTES", "@final …": what is complete so far
  *   quit
  *
  * and says "@room OP bytes=BYTES" when a room has ended well, "@failed status=STATUS" when a chunk
@@ -202,6 +202,10 @@ static void start(void *(*act)(void *), void *argument) {
     pthread_detach(thread);
 }
 
+static void count(const char *word) {
+    printf("@%s chunks=%" PRIuFAST64 " bytes=%" PRIuFAST64 "\n", word, complete_chunks, complete_bytes);
+}
+
 static void commands(struct end to) {
     char line[128];
     while (fgets(line, sizeof line, stdin)) {
@@ -212,7 +216,9 @@ static void commands(struct end to) {
             *argument = room;
             start(transfer, argument);
         } else if (!strncmp(line, "tell", 4)) {
-            printf("@told chunks=%" PRIuFAST64 " bytes=%" PRIuFAST64 "\n", complete_chunks, complete_bytes);
+            count("told");
+        } else if (!strncmp(line, "final", 5)) {
+            count("final");
         } else if (!strncmp(line, "quit", 4)) {
             return;
         }

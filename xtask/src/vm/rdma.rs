@@ -83,9 +83,9 @@ impl Case {
 
     /// Bytes that the engine itself counts as arrived.
     fn arrived(&self, said: &Said<'_>) -> Option<u64> {
-        let prefix = format!("{} told ", self.name);
-        let told = said.all("said").filter_map(|text| text.strip_prefix(&prefix)).last()?;
-        told.split_whitespace().find_map(|word| word.strip_prefix("bytes="))?.parse().ok()
+        let prefix = format!("{} final ", self.name);
+        let counted = said.all("said").find_map(|text| text.strip_prefix(&prefix))?;
+        counted.split_whitespace().find_map(|word| word.strip_prefix("bytes="))?.parse().ok()
     }
 
     fn verdict_faults(&self, lines: &[&Value], arrived: Option<u64>) -> Vec<String> {
@@ -131,7 +131,7 @@ mod tests {
 @@ case healthy 10 11
 @@ case port 20 21
 @@ said port told chunks=3 bytes=300
-@@ said port told chunks=4 bytes=400
+@@ said port final chunks=4 bytes=400
 @@ rdma_exit 0
 @@ rdma_line {"type":"dwell","outcome":"success","worker":{"pid":10}}
 @@ rdma_line {"type":"verdict","finding":"stopped_midway","cause":"link_fault","worker":{"pid":20},"bytes":{"completed":400},"evidence":[{"id":"port_down"}]}

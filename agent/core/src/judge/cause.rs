@@ -12,8 +12,10 @@ use crate::time::Nanos;
 use crate::verdict::Cause;
 
 mod queued;
+mod rdma;
 
 use queued::queued;
+use rdma::{broken, port_down};
 
 /// A cause, how sure, and what speaks for and against.
 pub(super) struct Known {
@@ -292,13 +294,6 @@ fn last_thread_dead(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> An
     Some((Cause::WorkerThreadDead, 80, evidence))
 }
 
-/// A port that is down holds up also what needs no process at the far end.
-fn port_down(case: &Case<'_>, _: &Policy, _: Nanos, _: &mut Search) -> Answer {
-    let down = |peer: &&PeerCase| peer.meter.is_some_and(|(_, meter)| meter.link_down);
-    let peer = case.peers.iter().find(down)?;
-    Some((Cause::LinkFault, 92, wire_evidence(case, peer)))
-}
-
 fn link(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
     if let Some(answer) = broken(case, search) {
         return Some(answer);
@@ -311,22 +306,6 @@ fn link(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {
         evidence.push(Evidence::of(Id::PeerRunning).at(peer.life.1).peer(peer.peer));
     }
     Some((Cause::LinkFault, 75, evidence))
-}
-
-/// A queue pair gives up when its far end has not answered for long. With a far process that runs it was
-/// the way to it; of one that cannot be seen nobody can tell from here. (One that is stopped may have
-/// had no receive posted: it comes first.)
-fn broken(case: &Case<'_>, search: &mut Search) -> Answer {
-    let is_broken = |peer: &&PeerCase| peer.meter.is_some_and(|(_, meter)| meter.broken.is_some());
-    let peer = case.peers.iter().find(is_broken)?;
-    let mut evidence = wire_evidence(case, peer);
-    rule_out_dead(case, search);
-    if let (Life::Running, at) = peer.life {
-        evidence.push(Evidence::of(Id::PeerRunning).at(at).peer(peer.peer));
-        return Some((Cause::LinkFault, 75, evidence));
-    }
-    evidence.push(Evidence::of(Id::PeerUnseen).peer(peer.peer));
-    Some((Cause::Unknown, 70, evidence))
 }
 
 /// What a peer's connections say.
