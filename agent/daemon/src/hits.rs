@@ -52,6 +52,8 @@ pub struct Seen {
     pub unfinished: bool,
     /// It maps a transport that writes into processes of its own node past its sockets.
     pub other_transport: bool,
+    /// It has an RDMA device open.
+    pub verbs: bool,
 }
 
 /// What a reading of the ring gave besides records.
@@ -89,6 +91,7 @@ impl Hits {
                 // UCX maps the module whatever it is told to use.
                 seen.other_transport =
                     maps.objects.iter().any(is_other_transport) && may_pass_sockets(pid);
+                seen.verbs = maps.verbs;
                 seen.sights.push((Source::Exits, exits(probes, pid)));
                 seen
             }
@@ -250,6 +253,7 @@ pub(crate) fn seen(report: &AttachReport) -> Seen {
         distance: report.libraries.iter().find_map(|library| library.distance),
         unfinished: report.unfinished,
         other_transport: false,
+        verbs: false,
     }
 }
 

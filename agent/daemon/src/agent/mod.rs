@@ -276,6 +276,7 @@ impl Agent {
             return;
         };
         watched.uncounted.direct = seen.other_transport;
+        watched.uncounted.verbs = seen.verbs;
         let (implausible, hooked) = (watched.implausible, watched.hooked);
         for (source, sight) in seen.sights {
             let sight = match sight {

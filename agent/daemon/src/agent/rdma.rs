@@ -21,10 +21,12 @@ impl Agent {
             return;
         }
         let seen = self.hits.queues();
-        let uncounted = self.peers.rdma.add(wanted, readings, seen);
+        let found = self.peers.rdma.add(wanted, readings, seen);
         for wanted in wanted {
             if let Some(watched) = self.workers.get_mut(&wanted.worker) {
-                watched.uncounted.rdma = uncounted.contains(&wanted.worker);
+                // Those of UCX on mlx5 are in no list.
+                let hidden = watched.uncounted.verbs && !found.listed.contains(&wanted.pid);
+                watched.uncounted.rdma = hidden || found.uncounted.contains(&wanted.worker);
             }
         }
     }

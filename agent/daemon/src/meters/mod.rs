@@ -10,6 +10,6 @@ mod sockets;
 mod spaces;
 
 pub use processes::{Lives, life};
-pub use rdma::{CLASS, Device, Driver, Port, Rdma, Seen, devices};
+pub use rdma::{CLASS, Device, Driver, Found, Port, Rdma, Seen, devices};
 pub use snapshot::{SnapshotError, Stated, read as read_snapshot};
 pub use sockets::{Reading, Sockets, Target, Wanted};

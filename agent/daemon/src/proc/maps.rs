@@ -24,6 +24,8 @@ const TABLE_PATH: &[u8] = b"/memfd:inflight (deleted)";
 /// Where SGLang's load snapshots lie: this, any name, and [`LOAD_END`].
 const LOAD_BEGIN: &[u8] = b"/dev/shm/sglang_loads_";
 const LOAD_END: &[u8] = b".shm";
+/// How RDMA devices are called that a process has open.
+const VERBS: &[u8] = b"/dev/infiniband/uverbs";
 /// What the kernel appends to the path of a file that has no name any more.
 const DELETED: &[u8] = b" (deleted)";
 
@@ -83,6 +85,8 @@ pub struct Maps {
     pub objects: Vec<Mapping>,
     /// The load snapshot that it writes: the one at the lowest address.
     pub load: Option<LoadMap>,
+    /// It has an RDMA device open, as its doorbells or rings show.
+    pub verbs: bool,
     /// Bytes that were read.
     pub bytes: u64,
 }
@@ -122,6 +126,8 @@ impl Maps {
             if is_new && self.tables.len() < TABLES_MAX {
                 self.tables.push(table);
             }
+        } else if line.path.starts_with(VERBS) {
+            self.verbs = true;
         } else if self.load.is_none() && line.is_load() {
             let path = PathBuf::from(OsString::from_vec(line.path.to_vec()));
             self.load = Some(LoadMap { path, inode: line.inode });
@@ -305,6 +311,15 @@ garbage
         ] {
             assert_eq!(load(&bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn an_open_rdma_device_shows_by_its_doorbells() {
+        let verbs = |path: &str| {
+            maps(format!("7f00-8f00 -w-s 00000000 00:05 77 {path}\n").as_bytes()).verbs
+        };
+        assert!(verbs("/dev/infiniband/uverbs0"));
+        assert!(!verbs("/tmp/dev/infiniband/uverbs0") && !verbs("/dev/infiniband/rdma_cm"));
     }
 
     #[test]

@@ -33,9 +33,12 @@ const STOPPED: Nanos = Nanos::from_secs(2);
 /// Ways for a worker's payload that nothing counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Uncounted {
+    /// It has an RDMA device open: no way by itself.
+    pub verbs: bool,
     /// It can write into processes of its own node past its sockets.
     pub direct: bool,
-    /// It has RDMA queue pairs of which it does not show what they have sent.
+    /// It has RDMA queue pairs of which it does not show what they have sent, or an RDMA device open
+    /// and none that the kernel lists.
     pub rdma: bool,
 }
 

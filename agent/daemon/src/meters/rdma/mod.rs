@@ -39,6 +39,15 @@ pub struct Seen {
     pub sends: bool,
 }
 
+/// What a round found besides counts.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Workers that have queue pairs of which it does not show what they have sent.
+    pub uncounted: BTreeSet<Worker>,
+    /// Processes that have queue pairs in the kernel's list.
+    pub listed: BTreeSet<u32>,
+}
+
 /// Reads RDMA devices and queue pairs, and remembers what ended ones had carried.
 #[derive(Debug, Default)]
 pub struct Rdma {
@@ -61,16 +70,16 @@ impl Rdma {
         !self.devices.is_empty()
     }
 
-    /// Adds what went over RDMA to what the sockets say of the same peers. Gives the workers that
-    /// have queue pairs of which that does not show.
+    /// Adds what went over RDMA to what the sockets say of the same peers.
     pub fn add(
         &mut self,
         wanted: &[Wanted],
         readings: &mut [(Worker, io::Result<Reading>)],
         seen: Seen,
-    ) -> BTreeSet<Worker> {
+    ) -> Found {
         let round = self.round(seen);
-        let mut uncounted = BTreeSet::new();
+        let listed = round.pairs.iter().map(|pair| pair.pid).collect();
+        let mut found = Found { listed, ..Found::default() };
         for (worker, reading) in readings {
             let of = wanted.iter().find(|wanted| wanted.worker == *worker);
             let (Some(of), Ok(reading)) = (of, reading) else {
@@ -84,12 +93,12 @@ impl Rdma {
                     continue;
                 };
                 if part.uncounted > 0 {
-                    uncounted.insert(*worker);
+                    found.uncounted.insert(*worker);
                 }
                 part.add_to(meter);
             }
         }
-        uncounted
+        found
     }
 
     fn read(
