@@ -13,12 +13,19 @@ cable() {
         echo 0 >/proc/sys/net/ipv4/conf/v$n/rp_filter
         /sbin/ip rule add pref $((n + 1)) iif v$n lookup local
         /sbin/ip rule add pref $((n + 11)) to 10.0.0.$((2 - n)) lookup $((n + 100))
-        /sbin/ip route add 10.0.0.$((2 - n)) dev v$n src 10.0.0.$((n + 1)) table $((n + 100))
     done
+    route
     echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
     /sbin/ip rule add pref 20 lookup local
     /sbin/ip rule del pref 0
     for n in 0 1; do rdma link add rxe$n type rxe netdev v$n 2>&1 | sed "s/^/@@ rdma /"; done
+}
+
+# The ways over the cable, which go with an interface that goes down.
+route() {
+    for n in 0 1; do
+        /sbin/ip route replace 10.0.0.$((2 - n)) dev v$n src 10.0.0.$((n + 1)) table $((n + 100))
+    done
 }
 
 # A pair for a case: with time-out, retries and retries of a receiver that is not ready.
@@ -96,15 +103,34 @@ rdma_cases() {
     /sbin/ip link set v1 down
     verdict link_fault
     /sbin/ip link set v1 up
-    # The address's routes went with it.
-    /sbin/ip route replace 10.0.0.2 dev v0 src 10.0.0.1 table 100
-    /sbin/ip route replace 10.0.0.1 dev v1 src 10.0.0.2 table 101
+    route
     unpair
 
     pair killed 14 7 7
     midway write
     kill -9 "$serve"
     verdict peer_dead
+    unpair
+
+    # Another goes by its name, and by the same files.
+    pair restarted 14 7 7
+    midway write
+    kill -9 "$serve"
+    wait "$serve" 2>/dev/null
+    verbs serve rxe1 10.0.0.2 /tmp/end.c /tmp/end.a >/tmp/serve.out 2>&1 &
+    serve=$!
+    await /tmp/serve.out "@open" 100
+    verdict peer_dead
+    unpair
+
+    # The queue pair does not come back with the port.
+    pair flap 14 6 6
+    midway write
+    /sbin/ip link set v1 down
+    await /tmp/send.out "@failed" 150
+    /sbin/ip link set v1 up
+    route
+    verdict link_fault
     unpair
 
     # The far process has no part in a write.
@@ -115,6 +141,13 @@ rdma_cases() {
     unpair
 
     pair stopped_send 14 7 7
+    midway send
+    kill -STOP "$serve"
+    verdict peer_frozen
+    unpair
+
+    # The same until the device gives up.
+    pair not_ready 14 6 3
     midway send
     kill -STOP "$serve"
     verdict peer_frozen
