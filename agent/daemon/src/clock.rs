@@ -56,6 +56,22 @@ impl Clock {
     }
 }
 
+/// How far this node's wall time may be off at most, as the kernel says; `None` where nothing keeps it
+/// right. Between the spans of two nodes both of theirs lie.
+///
+/// Source: `adjtimex(2)`, `maxerror`.
+pub fn uncertainty() -> Option<Nanos> {
+    // SAFETY: all its fields are integers, of which zeros are values; no mode is set, so that the call
+    // only reads.
+    let (state, time) = unsafe {
+        let mut time: libc::timex = std::mem::zeroed();
+        (libc::adjtimex(&raw mut time), time)
+    };
+    let known = state >= 0 && state != libc::TIME_ERROR && time.status & libc::STA_UNSYNC == 0;
+    let micros = u64::try_from(time.maxerror).ok().filter(|_| known)?;
+    Some(Nanos(micros.saturating_mul(1000)))
+}
+
 fn nanos(clock: ClockId) -> u64 {
     let time = clock_gettime(clock);
     let secs = u64::try_from(time.tv_sec).unwrap_or(0);
@@ -109,6 +125,12 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(own.0 <= begun.0 + tenth.0 && begun <= Clock::now());
+    }
+
+    #[test]
+    fn what_keeps_the_time_right_says_how_well() {
+        // The kernel gives itself up to 16 s before it calls the time unsynchronised.
+        assert!(uncertainty().is_none_or(|error| error <= Nanos::from_secs(16)));
     }
 
     #[test]

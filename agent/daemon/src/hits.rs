@@ -9,6 +9,7 @@ use crate::probe::{
     Refusal,
 };
 use crate::proc::{Mapping, Maps, may_pass_sockets};
+use crate::worker::Uncounted;
 
 /// The marks whose absence the ledger must know of.
 const MARKS: [Group; 7] = [
@@ -54,6 +55,13 @@ pub struct Seen {
     pub other_transport: bool,
     /// It has an RDMA device open.
     pub verbs: bool,
+}
+
+impl Seen {
+    /// Ways for its payload that nothing counts; `rdma` is found out elsewhere.
+    pub const fn uncounted(&self, rdma: bool) -> Uncounted {
+        Uncounted { verbs: self.verbs, direct: self.other_transport, rdma }
+    }
 }
 
 /// What a reading of the ring gave besides records.

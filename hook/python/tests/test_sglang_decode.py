@@ -6,8 +6,8 @@ from unittest import mock
 
 import sglang_parts as parts
 import sglang_wheel
-from inflightd_hook.sglang import attach
-from test_hook import BEATS, OUTCOME, PHASE, RID
+from inflightd_hook.sglang import attach, engine
+from test_hook import BEATS, OUTCOME, PEERS, PHASE, RID
 
 TRANSFERRING, EXEMPT, PREALLOC = 3, 5, 7
 
@@ -91,6 +91,25 @@ class Decode(unittest.TestCase):
                 self.assertEqual((table.seqs(), table.entry(seq, OUTCOME)), ([], 1))
                 self.assertEqual(scheduler.waiting_queue, [entry.req])
                 self.assertGreater(table.word(BEATS), beats)
+
+    def test_a_room_names_the_ranks_that_send_it_by_the_addresses_they_state(self):
+        scheduler, told = scheduler_of("0.5.23"), []
+        infos = [{"rank_ip": "10.0.0.1", "rank_port": 41001, "is_dummy": False},
+                 types.SimpleNamespace(rank_ip="10.0.0.1", rank_port=41002)]
+        receivers = [types.SimpleNamespace(bootstrap_infos=infos),
+                     types.SimpleNamespace(bootstrap_infos=None), None]
+        for receiver in receivers:
+            entry = types.SimpleNamespace(req=parts.request("r", 1, None), kv_receiver=receiver)
+            told.append(engine.senders(entry))
+        self.assertEqual(told[0], [("endpoint", "10.0.0.1:41001"), ("endpoint", "10.0.0.1:41002")])
+        self.assertEqual(told[1:], [[], []])
+        entry = types.SimpleNamespace(req=parts.request("r", 1, None), kv_receiver=receivers[0])
+        scheduler.disagg_decode_prealloc_queue.queue.append(entry)
+        scheduler.process_decode_queue()
+        (seq,) = parts.table().seqs()
+        table = parts.table()
+        self.assertEqual(table.entry(seq, PEERS), 2)
+        self.assertEqual(table.text(seq, PEERS + 2), "10.0.0.1:41001")
 
     def test_what_fails_and_what_is_fake_is_told_as_that(self):
         scheduler = scheduler_of("0.5.23")

@@ -275,8 +275,7 @@ impl Agent {
         let Some(watched) = self.workers.get_mut(&number) else {
             return;
         };
-        watched.uncounted.direct = seen.other_transport;
-        watched.uncounted.verbs = seen.verbs;
+        watched.uncounted = seen.uncounted(watched.uncounted.rdma);
         let (implausible, hooked) = (watched.implausible, watched.hooked);
         for (source, sight) in seen.sights {
             let sight = match sight {

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::Path;
 
+use inflightd_core::Nanos;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netlink, socket_with};
 use serde::{Deserialize, Serialize};
 
 use super::rdma;
+use crate::clock::uncertainty;
 use crate::probe::{LoadError, Obstacle, bpf_features, obstacle, trial};
 
 /// How an item is.
@@ -90,7 +92,7 @@ pub(super) fn checks() -> Vec<Check> {
         "kprobes by perf",
         "/sys/bus/event_source/devices/kprobe/type",
         State::Note,
-        "not used yet; CONFIG_KPROBE_EVENTS=y will be needed for RDMA",
+        "needed to see what soft-RoCE sends: CONFIG_KPROBE_EVENTS=y",
     ));
     checks.push(exists(
         "tracefs",
@@ -102,6 +104,7 @@ pub(super) fn checks() -> Vec<Check> {
     checks.push(lockdown(&text("/sys/kernel/security/lockdown")));
     checks.extend(capabilities(&text("/proc/self/status")));
     checks.extend(sysctls());
+    checks.push(clock(uncertainty()));
     checks.extend(rdma::checks(Path::new(crate::meters::CLASS)));
     checks.extend(notes(&release));
     checks
@@ -115,6 +118,17 @@ fn kernel(release: &str) -> Check {
     let old = version(release).is_none_or(|version| version < (5, 15));
     let state = if old { State::KernelLacks } else { State::Ok };
     Check::new("kernel", state, release, "5.15 is the oldest that has attach cookies: upgrade")
+}
+
+/// Only the spans of two nodes beside each other rest on it.
+fn clock(error: Option<Nanos>) -> Check {
+    let found = error.map_or_else(
+        || "nothing keeps it right".to_owned(),
+        |error| format!("right to {} ms", error.0.div_ceil(1_000_000)),
+    );
+    let fix = "run chrony or systemd-timesyncd, to compare spans of two nodes";
+    let state = if error.is_some() { State::Ok } else { State::Note };
+    Check::new("clock", state, found, if error.is_some() { "" } else { fix })
 }
 
 fn feature((name, answer): (&'static str, Result<bool, String>)) -> Check {

@@ -34,9 +34,9 @@ impl Trace {
         Some(Self { id, parent: Some(parent) })
     }
 
-    /// The trace of a room whose engine handed no context on. Where both ends know one address
-    /// (the prefill engine's endpoint, at which the decode engine finds it), both come to the same
-    /// trace; else it is the stay's own.
+    /// The trace of a room whose engine handed no context on. Where both ends know one host (that
+    /// of the prefill's endpoint, at which the decode engine finds it), both come to the same trace,
+    /// and so do the ranks on that host; else it is the stay's own.
     pub(super) fn of_room(
         identity: &Identity,
         about: &About,
@@ -45,7 +45,7 @@ impl Trace {
         room: u64,
     ) -> Self {
         let text = match meeting_point(about, peers) {
-            Some(address) => format!("room {address} {room}"),
+            Some(host) => format!("room {host} {room}"),
             None => format!("stay {identity} {}", seq.0),
         };
         let hash = fnv1a(text.as_bytes());
@@ -65,14 +65,19 @@ impl Trace {
     }
 }
 
-/// The endpoint by which the two ends of a room know each other: the prefill engine's own.
+/// The host by which the two ends of a room know each other: the prefill's. Its port is each rank's
+/// own.
 fn meeting_point<'a>(about: &'a About, peers: &[&'a PeerName]) -> Option<&'a str> {
     let mut endpoints: Box<dyn Iterator<Item = &PeerName>> = match about.role.as_str() {
         "prefill" => Box::new(about.identities.iter()),
         "decode" => Box::new(peers.iter().copied()),
         _ => return None,
     };
-    endpoints.find(|name| name.kind == "endpoint").map(|name| name.value.as_str())
+    endpoints.find(|name| name.kind == "endpoint").map(|name| host(&name.value))
+}
+
+fn host(endpoint: &str) -> &str {
+    endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host)
 }
 
 /// The span of a stay, by the id of its lines.
@@ -153,11 +158,16 @@ mod tests {
             ..About::unread()
         };
         let decode = About { role: "decode".to_owned(), ..About::unread() };
-        let (here, there) = (endpoint("10.0.0.1:8998"), endpoint("10.0.0.9:1"));
+        // Another rank's port: a decode may have several senders.
+        let (here, there) = (endpoint("10.0.0.1:9001"), endpoint("10.0.0.9:1"));
         let at_prefill = Trace::of_room(&identity(1), &prefill, &[&there], Seq(4), 77);
         let at_decode = Trace::of_room(&identity(2), &decode, &[&here], Seq(9), 77);
         assert_eq!(at_prefill, at_decode);
         assert_ne!(at_prefill, Trace::of_room(&identity(1), &prefill, &[], Seq(4), 78));
+        let elsewhere = endpoint("10.0.0.2:8998");
+        let other = Trace::of_room(&identity(2), &decode, &[&elsewhere], Seq(9), 77);
+        assert_ne!(at_prefill, other, "the same room of another prefill");
+        assert_eq!(host("[fd00::1]:8998"), "[fd00::1]");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use opentelemetry::{InstrumentationScope, KeyValue};
 use opentelemetry_sdk::trace::{SpanData, SpanEvents, SpanLinks};
 
 use super::{attributes, ids};
-use crate::clock::{Clock, Wall};
+use crate::clock::{Clock, Wall, uncertainty};
 use crate::sink::EvidenceField;
 use crate::telemetry::Told;
 
@@ -116,12 +116,21 @@ fn base(
         name: name.into(),
         start_time: system(told.clock, begun),
         end_time: system(told.clock, at),
-        attributes: attributes::for_span(attributes::of(told.line)),
+        attributes: [attributes::for_span(attributes::of(told.line)), vec![clock_error()]].concat(),
         dropped_attributes_count: 0,
         events: SpanEvents::default(),
         links: SpanLinks::default(),
         status: Status::Unset,
         instrumentation_scope: scope.clone(),
+    }
+}
+
+/// How far this node's clock may be off: the spans of a room's other end are another node's.
+fn clock_error() -> KeyValue {
+    match uncertainty() {
+        #[expect(clippy::cast_precision_loss, reason = "a few seconds at most")]
+        Some(error) => KeyValue::new("inflight.clock.error_s", error.0 as f64 / 1e9),
+        None => KeyValue::new("inflight.clock.synchronised", false),
     }
 }
 

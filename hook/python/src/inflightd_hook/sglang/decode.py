@@ -41,6 +41,7 @@ class DecodeQueues:
         req = entry.req
         seq = known[1] if known is not None else self._worker.append(
             getattr(req, "bootstrap_room", None) or 0, req.rid,
+            peers=engine.senders(entry),
             traceparent=engine.traceparent(req),
         )
         fake = engine.is_exempt(req, None)

@@ -101,6 +101,19 @@ def _peer(key, info):
     return ("endpoint", f"{host}:{port}") if host and port else None
 
 
+def senders(entry):
+    """The prefill's ranks that a room of decode comes from, as far as its receiver knows them by now:
+    by the same address each of them states as its own."""
+    infos = getattr(getattr(entry, "kv_receiver", None), "bootstrap_infos", None)
+    known = [(_field(info, "rank_ip"), _field(info, "rank_port")) for info in list(infos or ())]
+    return [("endpoint", f"{host}:{port}") for host, port in known if host and port]
+
+
+def _field(info, name):
+    """A field of what the bootstrap server answered, which is a dict in most versions."""
+    return info.get(name) if isinstance(info, dict) else getattr(info, name, None)
+
+
 def is_dummy_info(info):
     """Whether a far end takes no part in the transfer. An attribute or, before 0.5.20, a call."""
     dummy = getattr(info, "is_dummy", False)

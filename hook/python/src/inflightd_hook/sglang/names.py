@@ -33,6 +33,9 @@ NAMES = (
     Name("disaggregation.decode:DecodePreallocQueue.queue"),
     Name("disaggregation.decode:DecodeTransferQueue.queue"),
     Name("disaggregation.decode:DecodeRequest.req"),
+    Name("disaggregation.decode:DecodeRequest.kv_receiver", "one trace at both ends"),
+    Name("disaggregation.common.conn:CommonKVReceiver.bootstrap_infos"
+         f"|{_MOONCAKE}:MooncakeKVReceiver.bootstrap_infos", "one trace at both ends"),
     Name("managers.scheduler:Scheduler.disagg_decode_transfer_queue"),
     Name("managers.scheduler:Scheduler.init_disaggregation", "a change of roles"),
     Name("managers.schedule_batch:Req.rid"),
