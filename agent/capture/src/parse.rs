@@ -275,7 +275,7 @@ fn meter(keys: &Keys<'_>) -> Result<Meter, ParseError> {
         window_closed: keys.flag("closed")?,
         retransmitting: keys.flag("retransmitting")?,
         broken: keys.option("broken")?.map(Nanos),
-        link_down: keys.option::<u64>("link_down")?.is_some(),
+        link_down: keys.option::<u64>("link_down")?.is_some() && keys.flag("link_down")?,
     })
 }
 

@@ -168,3 +168,22 @@ fn errors_name_the_key() {
     assert_eq!(parse_input("x tick").unwrap_err().to_string(), "`x` is no value for `time`");
     assert_eq!(parse_input("# a comment"), Ok(None));
 }
+
+#[test]
+fn a_flag_that_may_be_missing_is_read_by_its_value() {
+    let line = "1 w0 wire peer=1 connections=1 acked=0 received=0 unsent=0 unacked=0 closed=0 \
+                retransmitting=0";
+    let down = |text: &str| match parse_input(&format!("{line}{text}")) {
+        Ok(Some(Input::Event(event))) => match event.fact {
+            Fact::Wire(_, meter) => Ok(meter.link_down),
+            fact => panic!("{fact:?}"),
+        },
+        Ok(other) => panic!("{other:?}"),
+        Err(error) => Err(error.to_string()),
+    };
+    assert_eq!(
+        (down(""), down(" link_down=0"), down(" link_down=1")),
+        (Ok(false), Ok(false), Ok(true))
+    );
+    assert_eq!(down(" link_down=7"), Err("`7` is no value for `link_down`".to_owned()));
+}
