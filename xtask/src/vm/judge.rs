@@ -103,23 +103,30 @@ fn doctor(said: &Said<'_>) -> Vec<String> {
         .collect()
 }
 
+/// What no agent may do: end badly, or lose an event. `exit` is the word before its exit code.
+pub(super) fn agent_faults(said: &Said<'_>, exit: &str, lines: &[Value]) -> Vec<String> {
+    let mut faults = Vec::new();
+    if said.get(exit) != Some("0") {
+        faults.push(format!("the agent ended with {:?}, right is 0", said.get(exit)));
+    }
+    let lost = lines.iter().filter(|line| word(line, "type") == "loss").count();
+    if lost > 0 {
+        faults.push(format!("{lost} lines about lost events"));
+    }
+    faults
+}
+
 fn watches(said: &Said<'_>) -> Vec<String> {
     let lines: Vec<Value> = said.lines().collect();
     let mut faults: Vec<String> =
         said.all("missing").map(|text| format!("the agent never said {text}")).collect();
     faults.extend(doctor(said));
-    if said.get("agent_exit") != Some("0") {
-        faults.push(format!("the agent ended with {:?}, right is 0", said.get("agent_exit")));
-    }
+    faults.extend(agent_faults(said, "agent_exit", &lines));
     let stays = lines.iter().filter(|line| word(line, "type") == "dwell");
     let well = stays.filter(|line| word(line, "outcome") == "success").count();
     let rooms = said.all("load").find(|line| line.starts_with("@stays")).and_then(rooms_of);
     if rooms != Some(well) || well == 0 {
         faults.push(format!("{well} healthy rooms are told as such, right are {rooms:?}"));
-    }
-    let lost = lines.iter().filter(|line| word(line, "type") == "lost").count();
-    if lost > 0 {
-        faults.push(format!("{lost} lines about lost events"));
     }
     let verdicts = lines.iter().filter(|line| word(line, "type") == "verdict");
     let told = verdicts.map(|line| format!("{}/{}", word(line, "finding"), word(line, "cause")));
@@ -176,7 +183,7 @@ mod tests {
         assert_eq!(wrong("rooms=2", "rooms=3").len(), 1);
         assert_eq!(wrong("\"blind\"", "\"stopped_midway\"").len(), 1);
         assert_eq!(wrong("@@ end", "@@ missing that\n@@ end").len(), 1);
-        assert_eq!(wrong("@@ end", "@@ line {\"type\":\"lost\"}\n@@ end").len(), 1);
+        assert_eq!(wrong("@@ end", "@@ line {\"type\":\"loss\"}\n@@ end").len(), 1);
     }
 
     #[test]

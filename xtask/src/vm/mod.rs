@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
 use crate::clock::Moment;
 use crate::{cases, price, say, setup, tree};
@@ -128,11 +129,16 @@ fn joined(common: &Path, own: &Path, to: &Path) -> Result<PathBuf> {
     Ok(to.to_owned())
 }
 
-fn wanted(names: &[String]) -> Result<Vec<Kernel>> {
-    let file = tree::root().join("xtask/vm/kernels.toml");
+/// A data file of the machines.
+fn data<T: DeserializeOwned>(name: &str) -> Result<T> {
+    let file = tree::root().join("xtask/vm").join(name);
     let text =
         std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let known: Kernels = toml::from_str(&text).with_context(|| file.display().to_string())?;
+    toml::from_str(&text).with_context(|| file.display().to_string())
+}
+
+fn wanted(names: &[String]) -> Result<Vec<Kernel>> {
+    let known: Kernels = data("kernels.toml")?;
     let is_known = |name: &&String| known.kernels.iter().any(|kernel| kernel.name == **name);
     if let Some(name) = names.iter().find(|name| !is_known(name)) {
         let all: Vec<&str> = known.kernels.iter().map(|kernel| kernel.name.as_str()).collect();

@@ -1,11 +1,11 @@
 //! What is right about what a machine said of RDMA: one case a pair of processes.
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::judge::{Said, word};
-use crate::tree;
+use super::data;
+use super::judge::{Said, agent_faults, word};
 
 /// A case as data.
 #[derive(Clone, Debug, Deserialize)]
@@ -38,11 +38,7 @@ struct Cases {
 
 /// Every case.
 pub(super) fn cases() -> Result<Vec<Case>> {
-    let file = tree::root().join("xtask/vm/rdma.toml");
-    let text =
-        std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-    let cases: Cases = toml::from_str(&text).with_context(|| file.display().to_string())?;
-    Ok(cases.cases)
+    Ok(data::<Cases>("rdma.toml")?.cases)
 }
 
 /// What is wrong; nothing when all is right.
@@ -50,13 +46,7 @@ pub(super) fn faults(cases: &[Case], said: &Said<'_>) -> Vec<String> {
     let lines: Vec<Value> =
         said.all("rdma_line").filter_map(|text| serde_json::from_str(text).ok()).collect();
     let mut faults: Vec<String> = cases.iter().flat_map(|case| case.faults(said, &lines)).collect();
-    if said.get("rdma_exit") != Some("0") {
-        faults.push(format!("the agent ended with {:?}, right is 0", said.get("rdma_exit")));
-    }
-    let lost = lines.iter().filter(|line| word(line, "type") == "lost").count();
-    if lost > 0 {
-        faults.push(format!("{lost} lines about lost events"));
-    }
+    faults.extend(agent_faults(said, "rdma_exit", &lines));
     faults
 }
 
@@ -126,6 +116,7 @@ fn rests_on(verdict: &Value, id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tree;
 
     const GOOD: &str = r#"
 @@ case healthy 10 11
@@ -160,6 +151,7 @@ mod tests {
             ("success", "failed", "healthy: 0 rooms ended well"),
             ("rdma_exit 0", "rdma_exit 1", "the agent ended with"),
             ("\"dwell\"", "\"verdict\"", "healthy: told were [\"/\"]"),
+            ("\"dwell\"", "\"loss\"", "1 lines about lost events"),
         ] {
             let faults = judged(&GOOD.replacen(from, to, 1));
             assert!(faults.iter().any(|fault| fault.starts_with(told)), "{told}: {faults:?}");
