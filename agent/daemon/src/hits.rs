@@ -51,17 +51,8 @@ pub struct Seen {
     pub distance: Option<i64>,
     /// Not all of its files were looked at yet: attach again soon.
     pub unfinished: bool,
-    /// It maps a transport that writes into processes of its own node past its sockets.
-    pub other_transport: bool,
-    /// It has an RDMA device open.
-    pub verbs: bool,
-}
-
-impl Seen {
-    /// Ways for its payload that nothing counts; `rdma` is found out elsewhere.
-    pub const fn uncounted(&self, rdma: bool) -> Uncounted {
-        Uncounted { verbs: self.verbs, direct: self.other_transport, rdma }
-    }
+    /// Ways for its payload that nothing counts, as far as its maps show them.
+    pub uncounted: Uncounted,
 }
 
 /// What a reading of the ring gave besides records.
@@ -97,9 +88,9 @@ impl Hits {
                 log(&report);
                 let mut seen = seen(&report);
                 // UCX maps the module whatever it is told to use.
-                seen.other_transport =
+                seen.uncounted.direct =
                     maps.objects.iter().any(is_other_transport) && may_pass_sockets(pid);
-                seen.verbs = maps.verbs;
+                seen.uncounted.verbs = maps.verbs;
                 seen.sights.push((Source::Exits, exits(probes, pid)));
                 seen
             }
@@ -260,8 +251,7 @@ pub(crate) fn seen(report: &AttachReport) -> Seen {
             .collect(),
         distance: report.libraries.iter().find_map(|library| library.distance),
         unfinished: report.unfinished,
-        other_transport: false,
-        verbs: false,
+        uncounted: Uncounted::default(),
     }
 }
 

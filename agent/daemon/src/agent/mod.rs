@@ -46,7 +46,7 @@ use crate::reload::NewExport;
 use crate::replay::said;
 use crate::sink::Writer;
 use crate::views::HttpView;
-use crate::worker::Watched;
+use crate::worker::{Uncounted, Watched};
 
 /// The fields of a handle were not those of a handle, although its build is known.
 const DOUBTED: Sight = Sight::Degraded(Reason::SelfCheckFailed);
@@ -275,7 +275,7 @@ impl Agent {
         let Some(watched) = self.workers.get_mut(&number) else {
             return;
         };
-        watched.uncounted = seen.uncounted(watched.uncounted.rdma);
+        watched.uncounted = Uncounted { rdma: watched.uncounted.rdma, ..seen.uncounted };
         let (implausible, hooked) = (watched.implausible, watched.hooked);
         for (source, sight) in seen.sights {
             let sight = match sight {

@@ -2,9 +2,6 @@
 
 use std::ffi::c_void;
 use std::fs::File;
-use std::io::{self, Write as _};
-use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
 use std::ptr;
 
 use aya::Ebpf;
@@ -12,21 +9,18 @@ use aya::maps::{MapData, PerCpuArray};
 use aya::programs::uprobe::{UProbeAttachLocation, UProbeAttachPoint, UProbeScope};
 use inflightd_abi::mishap::Mishap;
 use inflightd_core::Nanos;
-use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::load::{self, LoadError, explain, uprobe};
 use super::preflight::Machine;
 use super::ring::sum;
+use super::trial::{PAGE, RING_BYTES, page};
 use crate::clock::Clock;
 
-/// Bytes of the file.
-const PAGE: usize = 4096;
 /// What it begins with on x86-64: `push %rax; pop %rax; ret`. The first is what most probes of this
 /// agent sit on, and the kernel emulates it.
-const CODE: [u8; 3] = [0x50, 0x58, 0xc3];
-/// The smallest ring that the kernel takes: nothing is ever put into it.
-const RING_BYTES: u32 = 4096;
+const CODE: [u8; 3] = [0x50, 0x58, RET];
+const RET: u8 = 0xc3;
 /// The program that is put there: with a cookie that it does not know it counts that, and no more.
 const PROGRAM: &str = "mark";
 /// No kind of mark.
@@ -41,7 +35,8 @@ const CALLS: u32 = 400;
 pub fn hit_cost() -> Result<Option<Nanos>, LoadError> {
     Machine::read().check()?;
     let what = "putting a probe on a file that nobody else has";
-    let (file, path) = file().map_err(|error| explain(what, error))?;
+    // `ret`, wherever else one would land.
+    let (file, path) = page(&CODE, RET).map_err(|error| explain(what, error))?;
     let Some(code) = Code::map(&file) else {
         return Ok(None);
     };
@@ -64,16 +59,6 @@ pub fn hit_cost() -> Result<Option<Nanos>, LoadError> {
 fn hits(ebpf: &mut Ebpf) -> Result<u64, LoadError> {
     let counts: PerCpuArray<MapData, u64> = load::take(ebpf, "MISHAPS")?;
     Ok(sum(&counts, Mishap::CookieUnknown as u32))
-}
-
-/// The file, open only here, and its path.
-fn file() -> io::Result<(File, PathBuf)> {
-    let mut file = File::from(memfd_create("inflightd-cost", MemfdFlags::CLOEXEC)?);
-    file.write_all(&CODE)?;
-    // `ret`, wherever else one would land.
-    file.write_all(&[0xc3; PAGE - CODE.len()])?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    Ok((file, path))
 }
 
 /// The file's page, executable.

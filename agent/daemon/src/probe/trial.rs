@@ -15,9 +15,11 @@ use super::load::{self, LoadError, explain, uprobe};
 use super::preflight::Machine;
 
 /// Bytes of the file: an instruction anywhere in its first page.
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
+/// `nop` of x86-64.
+const NOP: u8 = 0x90;
 /// The smallest ring that the kernel takes: nothing is ever put into it.
-const RING_BYTES: u32 = 4096;
+pub(super) const RING_BYTES: u32 = 4096;
 
 /// Loads every program that is a probe, so that this kernel's verifier has seen each, and puts one on
 /// a file in memory that no process maps: nobody can hit it. All of it is gone at the return, which
@@ -35,7 +37,7 @@ pub fn trial() -> Result<usize, LoadError> {
     let name = name.map(|(name, _)| name.to_owned()).unwrap_or_default();
     drop(programs);
     let what = "putting a probe on a file that nobody maps";
-    let (_file, path) = unmapped().map_err(|error| explain(what, error))?;
+    let (_file, path) = page(&[], NOP).map_err(|error| explain(what, error))?;
     let program = uprobe(&mut ebpf, &name).map_err(|error| explain(what, error))?;
     let at =
         UProbeAttachPoint { location: UProbeAttachLocation::AbsoluteOffset(0), cookie: Some(1) };
@@ -45,10 +47,12 @@ pub fn trial() -> Result<usize, LoadError> {
     Ok(loaded)
 }
 
-/// A file in memory full of `nop`, open only here, and its path.
-fn unmapped() -> io::Result<(File, PathBuf)> {
+/// A file in memory of a page, open only here, and its path: it begins as said, and goes on with one
+/// byte.
+pub(super) fn page(begin: &[u8], rest: u8) -> io::Result<(File, PathBuf)> {
     let mut file = File::from(memfd_create("inflightd-trial", MemfdFlags::CLOEXEC)?);
-    file.write_all(&[0x90; PAGE])?;
+    file.write_all(begin)?;
+    file.write_all(&vec![rest; PAGE.saturating_sub(begin.len())])?;
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
     Ok((file, path))
 }

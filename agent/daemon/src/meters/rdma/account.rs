@@ -1,6 +1,6 @@
 //! Which queue pairs lead from a worker to a peer, and what they have carried. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use inflightd_abi::rdma::{Queue, STATE_ERR, STATE_RTS};
@@ -23,8 +23,10 @@ type Key = (String, u32);
 /// The queue pairs of this node.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// As the kernel lists them.
-    pub(super) pairs: Vec<Pair>,
+    /// As the kernel lists them, by process.
+    pub(super) pairs: BTreeMap<u32, Vec<Pair>>,
+    /// Of each its process, its number and its far end's.
+    pub(super) ends: BTreeSet<(u32, u32, u32)>,
     /// As the probes saw them.
     pub(super) seen: BTreeMap<Key, Queue>,
     /// Devices whose sends are seen.
@@ -34,16 +36,18 @@ pub(super) struct Round {
 }
 
 impl Round {
-    fn of(&self, pid: u32) -> impl Iterator<Item = &Pair> + '_ {
-        self.pairs.iter().filter(move |pair| pair.pid == pid)
+    /// Adds what the kernel lists.
+    pub(super) fn list(&mut self, pairs: impl IntoIterator<Item = Pair>) {
+        for pair in pairs {
+            self.ends.insert((pair.pid, pair.number, pair.far));
+            self.pairs.entry(pair.pid).or_default().push(pair);
+        }
     }
 
     /// Whether a worker's queue pair leads to that peer.
     fn leads(&self, pair: &Pair, to: Target) -> bool {
         match to {
-            Target::Process(pid) => {
-                self.of(pid).any(|far| far.number == pair.far && far.far == pair.number)
-            }
+            Target::Process(pid) => self.ends.contains(&(pid, pair.far, pair.number)),
             Target::Address(address) => {
                 let seen = self.seen.get(&key(pair));
                 seen.is_some_and(|queue| ip(queue.gid) == address.ip())
@@ -82,7 +86,7 @@ impl Account {
         let mut part = Part::default();
         let (mut failed, mut down) = (None::<Nanos>, 0);
         let mut still = BTreeMap::new();
-        for pair in round.of(own) {
+        for pair in round.pairs.get(&own).into_iter().flatten() {
             let key = key(pair);
             if !self.live.contains_key(&key) && !round.leads(pair, to) {
                 continue;

@@ -9,14 +9,16 @@ fn pair(device: &str, pid: u32, (number, far): (u32, u32), state: u32) -> Pair {
 
 /// A pair of queue pairs that lead to each other, and one of the worker to itself.
 fn round(state: u32, queue: Queue) -> Round {
-    let pairs = vec![
+    let pairs = [
         pair("rxe0", OWN, (17, 18), state),
         pair("rxe0", OWN, (30, 31), STATE_RTS),
         pair("rxe0", OWN, (31, 30), STATE_RTS),
         pair("rxe1", FAR, (18, 17), STATE_RTS),
     ];
     let seen = BTreeMap::from([(("rxe0".to_owned(), 17), queue)]);
-    Round { pairs, seen, counted: vec!["rxe0".to_owned()], down: Vec::new() }
+    let mut round = Round { seen, counted: vec!["rxe0".to_owned()], ..Round::default() };
+    round.list(pairs);
+    round
 }
 
 fn sent(bytes: u64) -> Queue {
@@ -72,8 +74,7 @@ fn one_that_failed_is_broken_until_another_leads_there() {
     let part = account.read(OWN, Target::Gone, &round(STATE_ERR, failed));
     assert_eq!((part.failed_at, part.connections, part.again), (Some(Nanos(77)), 0, true));
     let mut renewed = round(STATE_ERR, failed);
-    renewed.pairs.push(pair("rxe0", OWN, (19, 21), STATE_RTS));
-    renewed.pairs.push(pair("rxe1", FAR, (21, 19), STATE_RTS));
+    renewed.list([pair("rxe0", OWN, (19, 21), STATE_RTS), pair("rxe1", FAR, (21, 19), STATE_RTS)]);
     let part = account.read(OWN, to, &renewed);
     assert_eq!((part.failed_at, part.connections), (None, 1));
 }
@@ -83,8 +84,7 @@ fn a_link_is_down_where_no_port_of_any_device_on_the_way_can_send() {
     let mut round = round(STATE_RTS, sent(1));
     round.down = vec!["rxe0".to_owned()];
     assert!(Account::default().read(OWN, Target::Process(FAR), &round).down);
-    round.pairs.push(pair("mlx5_0", OWN, (5, 6), STATE_RTS));
-    round.pairs.push(pair("mlx5_1", FAR, (6, 5), STATE_RTS));
+    round.list([pair("mlx5_0", OWN, (5, 6), STATE_RTS), pair("mlx5_1", FAR, (6, 5), STATE_RTS)]);
     let part = Account::default().read(OWN, Target::Process(FAR), &round);
     assert_eq!((part.down, part.connections, part.uncounted), (false, 1, 1));
 }

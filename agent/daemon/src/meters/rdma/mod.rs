@@ -51,7 +51,7 @@ pub struct Found {
 /// Reads RDMA devices and queue pairs, and remembers what ended ones had carried.
 #[derive(Debug, Default)]
 pub struct Rdma {
-    devices: Vec<Device>,
+    present: bool,
     looked_at: Option<Nanos>,
     socket: Option<OwnedFd>,
     buffer: Vec<u8>,
@@ -65,12 +65,13 @@ impl Rdma {
     pub fn is_present(&mut self, now: Nanos) -> bool {
         if self.looked_at.is_none_or(|at| now.since(at) >= LOOK_EVERY) {
             self.looked_at = Some(now);
-            self.devices = devices(Path::new(CLASS)).unwrap_or_default();
+            self.present = devices(Path::new(CLASS)).is_ok_and(|devices| !devices.is_empty());
         }
-        !self.devices.is_empty()
+        self.present
     }
 
-    /// Adds what went over RDMA to what the sockets say of the same peers.
+    /// Adds what went over RDMA to what the sockets say of the same peers: `readings` of these
+    /// workers, in their order.
     pub fn add(
         &mut self,
         wanted: &[Wanted],
@@ -78,18 +79,17 @@ impl Rdma {
         seen: Seen,
     ) -> Found {
         let round = self.round(seen);
-        let listed = round.pairs.iter().map(|pair| pair.pid).collect();
+        let listed = round.pairs.keys().copied().collect();
         let mut found = Found { listed, ..Found::default() };
-        for (worker, reading) in readings {
-            let of = wanted.iter().find(|wanted| wanted.worker == *worker);
-            let (Some(of), Ok(reading)) = (of, reading) else {
+        for (of, (worker, reading)) in wanted.iter().zip(readings) {
+            let Ok(reading) = reading else {
                 continue;
             };
+            let targets: BTreeMap<Peer, Target> = of.peers.iter().copied().collect();
             for (peer, meter) in &mut reading.meters {
-                let target = of.peers.iter().find(|(of, _)| of == peer).map(|(_, target)| *target);
-                let part =
-                    target.and_then(|target| self.read((*worker, *peer), of.pid, target, &round));
-                let Some(part) = part else {
+                let target = targets.get(peer);
+                let read = |target: &Target| self.read((*worker, *peer), of.pid, *target, &round);
+                let Some(part) = target.and_then(read) else {
                     continue;
                 };
                 if part.uncounted > 0 {
@@ -115,15 +115,21 @@ impl Rdma {
     }
 
     fn round(&mut self, seen: Seen) -> Round {
-        // A port may have gone down since the devices were looked for.
-        self.devices = devices(Path::new(CLASS)).unwrap_or_default();
-        let names = |is: &dyn Fn(&Device) -> bool| -> Vec<String> {
-            self.devices.iter().filter(|device| is(device)).map(|d| d.name.clone()).collect()
+        // Read each time: a port may go down at any moment.
+        let devices = devices(Path::new(CLASS)).unwrap_or_default();
+        let names = |is: fn(&Device) -> bool| -> Vec<String> {
+            devices.iter().filter(|device| is(device)).map(|d| d.name.clone()).collect()
         };
-        let counted = if seen.sends { names(&Device::is_soft) } else { Vec::new() };
-        let down = names(&Device::is_down);
+        let counted = if seen.sends { names(Device::is_soft) } else { Vec::new() };
         let queues = seen.queues.into_iter().map(|queue| ((name(&queue), queue.number), queue));
-        Round { pairs: self.pairs(), seen: queues.collect(), counted, down }
+        let mut round = Round {
+            seen: queues.collect(),
+            counted,
+            down: names(Device::is_down),
+            ..Round::default()
+        };
+        round.list(self.pairs());
+        round
     }
 
     /// The kernel's list. One that cannot be read is empty, and said once.
