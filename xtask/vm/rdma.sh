@@ -123,8 +123,9 @@ rdma_cases() {
     verdict peer_dead
     unpair
 
-    # The queue pair does not come back with the port.
-    pair flap 14 6 6
+    # The queue pair does not come back with the port. It gives up at once, for the deadline must not be
+    # over by then.
+    pair flap 14 1 6
     midway write
     /sbin/ip link set v1 down
     await /tmp/send.out "@failed" 150
