@@ -55,9 +55,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         while_stalled += yes;
         alerts += all;
     }
-    say::line(format_args!("{while_stalled} of {alerts} alerts came while the room still stalled"));
+    say::line(format_args!(
+        "{while_stalled} of {alerts} verdicts came while the room still stalled"
+    ));
     let took = Moment::now().seconds_after(begun) / 60.0;
     let right = reports.iter().filter(|report| report.is_right()).count();
-    say::line(format_args!("{right} of {} verdicts right … {took:.1} min", reports.len()));
+    say::line(format_args!("{right} of {} cases right … {took:.1} min", reports.len()));
     cases::verdict(&reports)
 }

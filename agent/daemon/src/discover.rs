@@ -162,8 +162,8 @@ impl Census {
     }
 
     /// Processes that are there and could not be looked into, for want of a right.
-    pub fn denied(&self) -> usize {
-        self.seen.values().filter(|seen| seen.denied).count()
+    pub fn denied(&self) -> Vec<u32> {
+        self.seen.iter().filter(|(_, seen)| seen.denied).map(|(pid, _)| *pid).collect()
     }
 
     /// Whether this process is one of those that were asked for.

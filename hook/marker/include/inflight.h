@@ -179,7 +179,10 @@ void inflight_phase(inflight_worker *worker, uint64_t seq, int phase);
 /* The room leaves the queue: an enum inflight_outcome. Calls for it are ignored from then on. */
 void inflight_remove(inflight_worker *worker, uint64_t seq, int outcome);
 
-/* The worker polls its queue: at every poll, also of an empty queue. */
+/*
+ * The worker has polled its queue: after every poll, also of an empty queue, and after the calls of
+ * inflight_remove for what left. A room that is still there is taken for one that the poll left.
+ */
 void inflight_beat(inflight_worker *worker);
 
 /* How the worker is: an enum inflight_gauge_id, once a second or so. Others are ignored. */

@@ -204,8 +204,8 @@ pub extern "C" fn inflight_remove(worker: *const Worker, seq: u64, outcome: c_in
     });
 }
 
-/// The worker polls its queue. No marker: poll loops are never probed, the table's heartbeat
-/// says it.
+/// The worker has polled its queue, and said what left. No marker: poll loops are never probed, the
+/// table's heartbeat says it.
 #[unsafe(no_mangle)]
 pub extern "C" fn inflight_beat(worker: *const Worker) {
     if let Some(Open { table, .. }) = worker::open(worker) {

@@ -235,7 +235,8 @@ impl Agent {
     }
 
     /// Where something is due, whether the schedulers have polled their queues since may decide it,
-    /// and the tables, which say so, are read twice a second only.
+    /// and the tables, which say so, are read twice a second only. To be called before records are
+    /// taken: of a poll that is known, all that it took out must be known as well.
     pub(super) fn read_beats(&mut self, now: Nanos) {
         if self.ledger.deadline().is_none_or(|due| due > now) {
             return;

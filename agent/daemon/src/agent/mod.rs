@@ -154,6 +154,7 @@ impl Agent {
 
     /// Takes what is in the ring, and re-reads the tables where something was lost.
     pub fn drain(&mut self, now: Nanos) -> io::Result<()> {
+        self.read_beats(now);
         self.take_records(now);
         self.meter_newcomers(now);
         self.pump(now)
@@ -243,6 +244,7 @@ impl Agent {
     /// Reads the tables.
     pub fn read_tables(&mut self, now: Nanos) -> io::Result<()> {
         self.scan_all(now, false);
+        self.take_records(now);
         self.pump(now)
     }
 
@@ -310,11 +312,9 @@ impl Agent {
     }
 
     /// Feeds the ledger what this round brought, in the order of time, and writes what it says.
-    pub fn pump(&mut self, now: Nanos) -> io::Result<()> {
-        self.read_beats(now);
+    fn pump(&mut self, now: Nanos) -> io::Result<()> {
         let mut events = std::mem::take(&mut self.events);
-        // What happened before a worker was found comes after the finding: the ledger learns of it
-        // then, and must know what was not seen.
+        // What happened before a worker was found comes after the finding, which says what was unseen.
         events.sort_by_key(|event| event.at.max(self.found_at(event.worker)));
         self.teller.settle(&self.names, self.clock, now)?;
         let mut events = events.into_iter();

@@ -36,7 +36,7 @@ pub const fn fix(source: Source, reason: Reason) -> &'static str {
         Reason::AbiMismatch => "install the hook of the agent's own release in the engine",
         Reason::ReadFailed => "read the agent's log: it says what failed",
         Reason::OtherTransport => {
-            "nothing, if CMA is wanted; else UCX_TLS=^sm sends all bytes by the sockets"
+            "nothing, if CMA is wanted; else UCX_TLS=^sm in the engine's environment at start"
         }
         Reason::NoHook => "install the hook in the engine (hook/README.md)",
     }

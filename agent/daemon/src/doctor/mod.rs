@@ -50,7 +50,7 @@ pub struct Report {
     /// Processes with a transfer library and without the hook.
     pub without_hook: Vec<Hookless>,
     /// Processes that could not be looked into for want of a right: any may be a worker.
-    pub hidden: usize,
+    pub hidden: Vec<u32>,
     /// Whether root has looked: what is hidden from it no other user sees.
     pub as_root: bool,
     /// What could not be looked at.
@@ -69,7 +69,7 @@ impl Report {
             Some(State::KernelLacks) => 4,
             Some(State::NoRight) => 3,
             // Of what is hidden the agent may know; without one nobody does.
-            _ if self.hidden > 0 && !self.as_root && self.agent.is_none() => 3,
+            _ if !self.hidden.is_empty() && !self.as_root && self.agent.is_none() => 3,
             _ if self.agent.is_none() => 7,
             _ if sources.any(unseen) || !self.problems.is_empty() => 1,
             _ if self.agent_problem.is_some() => 1,
@@ -119,7 +119,7 @@ pub fn examine(state_dir: &Path, pids: &[u32]) -> Result<Report, RunError> {
         agent_problem: None,
         workers: Vec::new(),
         without_hook: Vec::new(),
-        hidden: 0,
+        hidden: Vec::new(),
         as_root: rustix::process::geteuid().is_root(),
         problems: Vec::new(),
     };

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rdma;
 use crate::clock::uncertainty;
-use crate::probe::{LoadError, Obstacle, bpf_features, obstacle, trial};
+use crate::probe::{LoadError, Obstacle, bpf_features, kernel_types, obstacle, trial};
 
 /// How an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -75,12 +75,7 @@ pub(super) fn checks() -> Vec<Check> {
     let release = text("/proc/sys/kernel/osrelease");
     let mut checks = vec![kernel(&release)];
     checks.extend(bpf_features().into_iter().map(feature));
-    checks.push(exists(
-        "BTF",
-        "/sys/kernel/btf/vmlinux",
-        State::KernelLacks,
-        "boot a kernel with CONFIG_DEBUG_INFO_BTF=y",
-    ));
+    checks.push(types(kernel_types()));
     checks.push(exists(
         "uprobes by perf",
         "/sys/bus/event_source/devices/uprobe/type",
@@ -118,6 +113,19 @@ fn kernel(release: &str) -> Check {
     let old = version(release).is_none_or(|version| version < (5, 15));
     let state = if old { State::KernelLacks } else { State::Ok };
     Check::new("kernel", state, release, "5.15 is the oldest that has attach cookies: upgrade")
+}
+
+/// Only what shows of queue pairs rests on it: where the kernel's own structures have their fields.
+fn types(read: Result<usize, String>) -> Check {
+    match read {
+        Ok(count) => Check::new("BTF", State::Ok, format!("{count} types read"), ""),
+        Err(error) => Check::new(
+            "BTF",
+            State::Note,
+            error,
+            "needed to see what soft-RoCE sends: CONFIG_DEBUG_INFO_BTF=y, and /sys mounted",
+        ),
+    }
 }
 
 /// Only the spans of two nodes beside each other rest on it.
@@ -297,6 +305,8 @@ mod tests {
         assert_eq!(tried(Err(LoadError::Denied { what })).state, State::NoRight);
         let program = "y".to_owned();
         assert_eq!(tried(Err(LoadError::Verifier { program, tail })).state, State::KernelLacks);
+        assert_eq!(types(Ok(7)).found, "7 types read");
+        assert_eq!(types(Err("cut".to_owned())).state, State::Note, "the agent runs without");
         let gone = exists("x", "/nonexistent", State::KernelLacks, "mend it");
         assert_eq!((gone.state, gone.fix.as_str()), (State::KernelLacks, "mend it"));
     }

@@ -34,7 +34,7 @@ fn check(device: &Device, kprobes: bool) -> Check {
     let driver = match &device.driver {
         Driver::SoftRoce { over } => format!("soft-RoCE over {over}"),
         Driver::Other(name) => name.clone(),
-        Driver::Unknown => "driver unknown".to_owned(),
+        Driver::Unknown => "no driver named in sysfs".to_owned(),
     };
     let found = format!(
         "{} ({driver}), {}; {}",
@@ -134,8 +134,8 @@ mod tests {
         fs::write(class.path().join("a_file"), "").unwrap();
         let texts: Vec<String> =
             checks(class.path()).into_iter().map(|check| check.found).collect();
-        assert!(texts[0].starts_with("a_file (driver unknown), no port"), "{texts:?}");
-        assert!(texts[1].starts_with("odd (driver unknown), no port"), "{texts:?}");
+        assert!(texts[0].starts_with("a_file (no driver named in sysfs), no port"), "{texts:?}");
+        assert!(texts[1].starts_with("odd (no driver named in sysfs), no port"), "{texts:?}");
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn report(state: State, sight: &str) -> Report {
             libraries: Vec::new(),
         }],
         without_hook: Vec::new(),
-        hidden: 0,
+        hidden: Vec::new(),
         as_root: false,
         problems: Vec::new(),
     }
@@ -57,14 +57,27 @@ fn where_no_agent_runs_nothing_is_called_seen() {
 
 #[test]
 fn what_is_hidden_is_counted_and_not_called_absent() {
-    let hidden = Report { agent: None, hidden: 40, workers: Vec::new(), ..report(State::Ok, "") };
+    let hidden = Report {
+        agent: None,
+        hidden: (10..50).collect(),
+        workers: Vec::new(),
+        ..report(State::Ok, "")
+    };
     assert_eq!(hidden.exit_code(), 3);
     let page = text::render(&hidden);
-    assert!(page.contains("! 40 processes may not be looked into"), "{page}");
-    let root = Report { as_root: true, hidden: 1, ..hidden };
+    assert!(
+        page.contains(
+            "! 40 processes may not be looked into (pid 10, 11, 12, 13, 14, 15, 16, 17, …)"
+        ),
+        "{page}"
+    );
+    let root = Report { as_root: true, hidden: vec![31], ..hidden };
     assert_eq!(root.exit_code(), 7, "nothing is missing but an agent");
-    assert!(text::render(&root).contains("! 1 process may not be looked into, not even by root"));
-    let known = Report { hidden: 1, ..report(State::Ok, "visible") };
+    assert!(
+        text::render(&root)
+            .contains("! 1 process may not be looked into (pid 31), not even by root")
+    );
+    let known = Report { hidden: vec![31], ..report(State::Ok, "visible") };
     assert_eq!(known.exit_code(), 0, "the agent has the rights");
     assert!(text::render(&known).contains("! 1 process may not be"));
 }

@@ -102,18 +102,27 @@ fn summary(report: &Report, page: &mut Page) {
         counted(report.without_hook.len() as u64, "engine"),
     );
     page.line(&counts, 0);
-    if report.hidden > 0 {
-        let hidden = counted(report.hidden as u64, "process");
+    if !report.hidden.is_empty() {
+        let hidden = counted(report.hidden.len() as u64, "process");
         let remedy = if report.as_root {
             "not even by root: it has more rights than this shell, or a security module guards it"
         } else {
             "any may be a worker: run as root"
         };
-        page.line(&format!("! {hidden} may not be looked into, {remedy}"), 2);
+        let pids = first_few(&report.hidden);
+        page.line(&format!("! {hidden} may not be looked into (pid {pids}), {remedy}"), 2);
     }
     for problem in report.problems.iter().chain(&report.hindrance) {
         page.line(&format!("! {problem}"), 2);
     }
+}
+
+/// Process ids, the first few of many.
+fn first_few(pids: &[u32]) -> String {
+    const NAMED: usize = 8;
+    let named: Vec<String> = pids.iter().take(NAMED).map(u32::to_string).collect();
+    let more = if pids.len() > NAMED { ", …" } else { "" };
+    format!("{}{more}", named.join(", "))
 }
 
 fn agent(report: &Report, page: &mut Page) {

@@ -23,7 +23,7 @@ pub(super) enum BtfError {
         why: String,
     },
     /// It is no type information, or is cut.
-    #[error("type information of the kernel that cannot be understood: {0}")]
+    #[error("not the kernel's type information (BTF): {0}")]
     Form(&'static str),
     /// No such structure.
     #[error("the kernel has no structure {0}")]
@@ -36,6 +36,25 @@ pub(super) enum BtfError {
         /// The field.
         field: String,
     },
+}
+
+impl BtfError {
+    /// The same, with the file that it is about.
+    fn of(self, path: &Path) -> Self {
+        match self {
+            Self::Form(_) => {
+                Self::Unread { path: path.display().to_string(), why: self.to_string() }
+            }
+            other => other,
+        }
+    }
+}
+
+/// How many types the kernel tells of itself, and that those of its tasks are understood.
+pub fn kernel_types() -> Result<usize, String> {
+    let kernel = Btf::of_kernel().map_err(|error| error.to_string())?;
+    kernel.offset("task_struct", &["tgid"]).map_err(|error| error.to_string())?;
+    Ok(kernel.types.len())
 }
 
 /// Kinds of types that are told apart here (`BTF_KIND_…`).
@@ -77,7 +96,7 @@ impl<'a> Btf<'a> {
             path: path.display().to_string(),
             why: error.to_string(),
         })?;
-        Self::parse(bytes, base)
+        Self::parse(bytes, base).map_err(|error| error.of(path))
     }
 
     fn parse(bytes: Vec<u8>, base: Option<&'a Self>) -> Result<Self, BtfError> {

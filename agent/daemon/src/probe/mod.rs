@@ -63,6 +63,7 @@ mod survey;
 mod trial;
 
 pub use attach::{Holdings, Probes};
+pub use btf::kernel_types;
 pub use builds::{Builds, BuildsError};
 pub use cost::hit_cost;
 pub use elf::{BuildId, ElfError};

@@ -44,7 +44,7 @@ pub struct Line {
     /// What is so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finding: Option<&'static str>,
-    /// Why; `null` where a dwell has none.
+    /// Why; of a dwell why it failed, `null` where it did not: why it stalled is in its verdicts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cause: Option<Option<&'static str>>,
     /// Why a verdict was cleared: `progress`, `ended` or `changed`.
@@ -167,8 +167,8 @@ pub struct BytesField {
     pub expected: u64,
     /// What transfer calls were given so far; 0 where none was, or none is seen.
     pub posted: u64,
-    /// What has arrived, as far as can be told. It may be more than both where the engine states
-    /// too little.
+    /// What has arrived, as far as can be told: beside the evidence `bytes_unseen` at least this, often
+    /// 0. It may be more than both where the engine states too little.
     pub completed: u64,
 }
 

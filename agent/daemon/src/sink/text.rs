@@ -173,6 +173,10 @@ pub(super) fn seconds(seconds: Option<f64>) -> String {
 pub(super) fn amounts(line: &Line) -> String {
     line.bytes.map_or_else(String::new, |bytes| {
         let whole = words::whole(bytes.expected, bytes.posted);
+        if whole.is_none() && bytes.completed == 0 {
+            // As of every room of a decode: its sender counts them.
+            return "bytes not counted".to_owned();
+        }
         let whole = whole.unwrap_or_else(|| "an unknown number".to_owned());
         // What nothing counts may have arrived, all of it even.
         let unseen = |evidence: &EvidenceField| evidence.id == EvidenceId::BytesUnseen.name();
@@ -280,6 +284,9 @@ pub(super) mod tests {
             let bytes = BytesField { expected, posted, completed: 1024 };
             amounts(&Line { bytes: Some(bytes), ..Line::default() })
         };
+        let nothing = BytesField { expected: 0, posted: 0, completed: 0 };
+        let nothing = amounts(&Line { bytes: Some(nothing), ..Line::default() });
+        assert_eq!(nothing, "bytes not counted");
         assert_eq!(of(0, 0), "1.0 KiB of an unknown number arrived");
         assert_eq!(of(0, 2048), "1.0 KiB of 2.0 KiB posted arrived");
         assert_eq!(of(4096, 2048), "1.0 KiB of 4.0 KiB arrived");

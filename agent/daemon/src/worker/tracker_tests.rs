@@ -153,6 +153,20 @@ fn a_beat_is_read_alone_when_the_last_reading_is_old() {
 }
 
 #[test]
+fn a_beat_is_not_told_without_what_its_poll_took_out() {
+    let mut bench = Bench::new(Removals::default());
+    let (first, second) = (bench.append(600, 7), bench.append(601, 8));
+    bench.scan();
+    bench.remove(LATER.0 + 4, first);
+    bench.table().beat(LATER.0 + 5);
+    let later = LATER.plus(Nanos::from_secs(1));
+    let told = bench.told(|tracker, table, out| tracker.read_beat(table, later, out));
+    assert_eq!(words(&told), [format!("{} Success", LATER.0 + 4)]);
+    assert!(bench.mark_remove(LATER.0 + 4, first).is_empty(), "the mark is no second removal");
+    assert_eq!(bench.tracker.open.keys().copied().collect::<Vec<_>>(), [second]);
+}
+
+#[test]
 fn nothing_is_told_of_a_room_before_its_append_by_a_scan_whose_moment_is_older() {
     // The scan's moment was taken at 640; it reads what happened up to 700, marks were read first.
     for posted in [true, false] {

@@ -11,7 +11,7 @@
         w.done(seq, 1 << 20, True)
         w.serve_end()
     w.remove(seq, "success")
-    w.beat()                      # at every poll of the queue
+    w.beat()                      # after every poll of the queue
 
 No call releases the GIL, waits, or fails because of the agent. Where the hook cannot be set up it
 logs one line and every call does nothing: ``append`` returns 0, ``serve`` returns True.

@@ -159,7 +159,8 @@ class Worker:
             self._library.inflight_remove(self._handle, seq, code)
 
     def beat(self):
-        """The worker polls its queue: at every poll, also of an empty queue."""
+        """The worker has polled its queue, and what left was removed: after every poll, also of an
+        empty queue."""
         if self._library is not None:
             self._library.inflight_beat(self._handle)
 

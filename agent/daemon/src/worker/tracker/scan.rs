@@ -21,9 +21,11 @@ impl Tracker {
         self.beat_read_at.plus(BEAT_EVERY).0 <= now.0
     }
 
-    /// Reads when the scheduler last polled its queue.
+    /// Reads when the scheduler last polled its queue, and then what has left it: a poll after which
+    /// a room is still there must not be told of one that it took out.
     pub fn read_beat(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
         self.note_beat(table.counters().beat_at, now, out);
+        self.close_missing(table, now, out);
     }
 
     fn note_beat(&mut self, beat_at: u64, now: Nanos, out: &mut Out<'_>) {
