@@ -26,8 +26,9 @@ STRIDE = 4096
 class Decode:
     """The commands of the decode side."""
 
-    def __init__(self, name, size, bare):
-        self.node = Node(name, size, filled=False)
+    def __init__(self, name, size, bare, thread):
+        self.node = Node(name, size, filled=False, thread=thread)
+        self.deaf = False
         self.hook = open_hook("decode", name, bare)
         self.door = Door()
         say(
@@ -58,6 +59,16 @@ class Decode:
         self.door.mute = True
         say("muted")
 
+    def deafen(self):
+        """Ask for no notifications from now on: without a thread for it UCX makes no progress."""
+        self.deaf = True
+        say("deafened")
+
+    def hear(self):
+        """Ask for them again."""
+        self.deaf = False
+        say("hears")
+
     def check(self, room, offset, size):
         """Say how many bytes of a range differ from what the prefill writes there."""
         landed = self.node.memory[offset : offset + size]
@@ -80,7 +91,8 @@ def beat_forever(decode):
     """Keep the heartbeat fresh and drain notifications, as an engine's event loop does."""
     while True:
         decode.hook.beat()
-        decode.node.agent.get_new_notifs()
+        if not decode.deaf:
+            decode.node.agent.get_new_notifs()
         time.sleep(0.01)
 
 
@@ -90,10 +102,11 @@ def main():
     parser.add_argument("name")
     parser.add_argument("--memory", type=int, default=256 << 20, help="bytes")
     parser.add_argument("--bare", action="store_true", help="run without the hook")
+    parser.add_argument("--polled", action="store_true", help="no thread of NIXL makes progress")
     args = parser.parse_args()
-    decode = Decode(args.name, args.memory, args.bare)
+    decode = Decode(args.name, args.memory, args.bare, thread=not args.polled)
     threading.Thread(target=beat_forever, args=(decode,), daemon=True).start()
-    names = ["clear", "watch", "check", "mute"]
+    names = ["clear", "watch", "check", "mute", "deafen", "hear"]
     handlers = {name: getattr(decode, name) for name in names}
     for command in commands():
         serve(handlers, command)

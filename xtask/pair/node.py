@@ -22,13 +22,14 @@ PERIOD = 251
 
 
 class Node:
-    """A NIXL agent with `size` bytes of registered CPU memory."""
+    """A NIXL agent with `size` bytes of registered CPU memory. Without a thread for progress it makes
+    some only where it is asked for notifications."""
 
-    def __init__(self, name, size, filled):
+    def __init__(self, name, size, filled, thread=True):
         self.name = name
         self.size = size
         config = nixl_agent_config(
-            enable_prog_thread=True,
+            enable_prog_thread=thread,
             backends=["UCX"],
             # Several worker threads call into one agent.
             sync_mode=nixl_thread_sync_t.NIXL_THREAD_SYNC_STRICT,

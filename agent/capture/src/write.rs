@@ -89,10 +89,11 @@ fn write_event(to: &mut String, event: &Event) -> std::fmt::Result {
 /// Facts of the transfer library and of peers.
 fn write_wire(to: &mut String, fact: &Fact) -> std::fmt::Result {
     match fact {
-        Fact::XferPost { tid, handle, peer, bytes, room } => {
+        Fact::XferPost { tid, handle, peer, bytes, descs, room } => {
             write!(to, "xfer_post tid={} handle={:#x}", tid.0, handle.0)?;
             option(to, "peer", peer.map(|peer| u64::from(peer.0)))?;
             option(to, "bytes", *bytes)?;
+            option(to, "descs", *descs)?;
             option(to, "room", room.map(|(room, _)| room.0))?;
             option(to, "last", room.map(|(_, last)| u8::from(last)))
         }
@@ -115,6 +116,8 @@ fn write_wire(to: &mut String, fact: &Fact) -> std::fmt::Result {
         }
         Fact::FlushDistance(distance) => write!(to, "flush_distance distance={distance}"),
         Fact::EpError(ep, status) => write!(to, "ep_error ep={ep:#x} status={status}"),
+        Fact::Armed(on) => write!(to, "armed on={}", u8::from(*on)),
+        Fact::Operations(ep, bytes) => write!(to, "operations ep={ep:#x} bytes={bytes}"),
         Fact::Wire(peer, meter) => write_meter(to, *peer, meter),
         Fact::History(peer, bytes, whole) => {
             write!(to, "history peer={} bytes={bytes} whole={}", peer.0, u8::from(*whole))

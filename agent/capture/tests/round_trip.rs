@@ -77,12 +77,14 @@ fn meter() -> impl Strategy<Value = Fact> {
 
 fn xfer_post() -> impl Strategy<Value = Fact> {
     let room = any::<Option<(u64, bool)>>();
-    (any::<u32>(), any::<u64>(), any::<Option<u32>>(), any::<Option<u64>>(), room).prop_map(
-        |(tid, handle, peer, bytes, room)| Fact::XferPost {
+    let sizes = any::<(Option<u64>, Option<u64>)>();
+    (any::<u32>(), any::<u64>(), any::<Option<u32>>(), sizes, room).prop_map(
+        |(tid, handle, peer, (bytes, descs), room)| Fact::XferPost {
             tid: Tid(tid),
             handle: Handle(handle),
             peer: peer.map(Peer),
             bytes,
+            descs,
             room: room.map(|(room, last)| (Room(room), last)),
         },
     )

@@ -92,7 +92,14 @@ fn send(
     for fact in [
         Fact::Serve(tid, seq),
         Fact::Post(seq, BYTES),
-        Fact::XferPost { tid, handle, peer: Some(peer), bytes: Some(BYTES), room: None },
+        Fact::XferPost {
+            tid,
+            handle,
+            peer: Some(peer),
+            bytes: Some(BYTES),
+            room: None,
+            descs: None,
+        },
         Fact::XferRet(tid, handle, 1),
         Fact::ServeEnd(tid),
     ] {
@@ -112,7 +119,14 @@ fn stay(ledger: &mut Ledger, n: u64, rooms: u64) {
     for fact in [
         Fact::Serve(tid, seq),
         Fact::Post(seq, BYTES),
-        Fact::XferPost { tid, handle, peer: Some(peer), bytes: Some(BYTES), room: None },
+        Fact::XferPost {
+            tid,
+            handle,
+            peer: Some(peer),
+            bytes: Some(BYTES),
+            room: None,
+            descs: None,
+        },
         Fact::Flush { tid, ep: 9, request: 0x50a0 },
         Fact::XferRet(tid, handle, 1),
         Fact::FlushDone(0x5000, Some(0)),

@@ -42,6 +42,8 @@ pub(crate) struct Transfer {
     pub(crate) flushes: u32,
     /// The post has returned: no further flush will be issued.
     pub(crate) returned: bool,
+    /// Its operations are so large that each completes where it is counted.
+    pub(crate) shows: bool,
     pub(crate) progress: Progress,
 }
 

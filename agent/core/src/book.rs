@@ -19,6 +19,7 @@ mod case;
 mod early;
 mod freed;
 mod node;
+mod operations;
 mod peers;
 mod queue;
 mod rooms;
@@ -122,6 +123,10 @@ pub(crate) struct Book {
     stillest: Cell<Nanos>,
     suspect: Cell<Option<Seq>>,
     flushes: Flushes,
+    /// Since when operations are counted as they complete.
+    armed_at: Option<Nanos>,
+    /// By open room: when one last completed for its open transfers, and the bytes of all of them.
+    operated: BTreeMap<Seq, (Nanos, u64)>,
 }
 
 impl Book {
@@ -281,6 +286,7 @@ impl Book {
     pub(crate) fn remove(&mut self, at: Nanos, seq: Seq) -> Option<Account> {
         let account = *self.accounts.remove(&seq)?;
         self.line.remove(&seq);
+        self.operated.remove(&seq);
         self.by_room.leave(account.room, seq);
         for handle in &account.handles {
             // A transfer outlives its room until its handle is released; it is nobody's then.

@@ -98,6 +98,12 @@ words! {
         PortDown = 41, "port_down";
         /// The RDMA queue pair to the peer failed at `at`: nothing more goes over it.
         QueuePairFailed = 42, "queue_pair_failed";
+        /// Operations of UCX, of `amount` bytes in all, completed on the endpoint of the room's open
+        /// transfers since they are counted, the last at `at`.
+        OperationsDone = 43, "operations_done";
+        /// No operation of UCX has completed on the endpoint of the room's open transfers since
+        /// `at`, from when on each is counted.
+        OperationsStill = 44, "operations_still";
     }
 }
 

@@ -253,6 +253,8 @@ pub enum Fact {
         peer: Option<Peer>,
         /// Bytes of the whole transfer, where the layout is known.
         bytes: Option<u64>,
+        /// Its descriptors, where the layout is known: so many operations of UCX, and a flush.
+        descs: Option<u64>,
         /// The room that the transfer's notification names, and whether it is the room's last
         /// transfer. Used where the worker is [`Fact::Unhooked`], else ignored.
         room: Option<(Room, bool)>,
@@ -279,6 +281,13 @@ pub enum Fact {
     FlushDistance(i64),
     /// An endpoint failed: its address and `ucs_status_t`.
     EpError(u64, i32),
+
+    /// From now on each operation of UCX that completes on an endpoint of the worker is counted, or
+    /// not any more.
+    Armed(bool),
+    /// Operations of UCX, of so many bytes in all, completed on an endpoint since the last reading
+    /// of their count, the last of them at this event's time.
+    Operations(u64, u64),
 
     /// The connections to a peer were read.
     Wire(Peer, Meter),

@@ -164,6 +164,11 @@ pub struct Case<'a> {
     pub blocks: bool,
     /// Its transfer that is open longest, and since when.
     pub oldest_open: Option<(Handle, Nanos)>,
+    /// Since when each operation of UCX is counted that completes for its open transfers; `None`
+    /// where one could complete without.
+    pub counted_since: Option<Nanos>,
+    /// When the last of those completed, and the bytes of all of them.
+    pub operations: Option<(Nanos, u64)>,
     /// The scheduler's last poll of its queue; zero when it never said so.
     pub beat: Nanos,
     /// Whether a post of this room would have been seen: the worker is known to mark its posts, or

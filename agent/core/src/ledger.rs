@@ -170,8 +170,8 @@ impl Ledger {
                 return one((!ok).then_some(seq));
             }
             Fact::Beat => book.beat = book.beat.max(at),
-            Fact::XferPost { tid, handle, peer, bytes, room } => {
-                book.xfer_post(at, tid, &Post { handle, peer, bytes, room });
+            Fact::XferPost { tid, handle, peer, bytes, descs, room } => {
+                book.xfer_post(at, tid, &Post { handle, peer, bytes, descs, room });
             }
             Fact::XferRet(tid, handle, status) => {
                 return one(book.xfer_ret(at, tid, handle, status));
@@ -184,6 +184,8 @@ impl Ledger {
             }
             Fact::FlushDistance(distance) => book.know_distance(distance),
             Fact::EpError(ep, code) => return book.ep_error(at, ep, code),
+            Fact::Armed(on) => book.arm(at, on),
+            Fact::Operations(ep, bytes) => book.operations(at, ep, bytes),
             Fact::Wire(peer, meter) => book.wire(at, peer, meter, &policy),
             Fact::History(peer, bytes, whole) => book.history(peer, bytes, whole),
             Fact::Life(peer, life) => return Self::life(book, at, peer, life),
@@ -328,6 +330,13 @@ impl Ledger {
     /// that has just begun and is still open.
     pub fn wants_reading(&self, worker: Worker, read_at: Nanos, now: Nanos) -> bool {
         self.books.get(&worker).is_some_and(|book| book.wants_reading(read_at, now))
+    }
+
+    /// Whether operations of UCX should be counted for this worker: one of its rooms is a suspect of
+    /// which nothing else shows whether it moves.
+    pub fn wants_arming(&self, worker: Worker, now: Nanos) -> bool {
+        let book = self.books.get(&worker);
+        book.is_some_and(|book| book.wants_arming(&self.policy, now))
     }
 
     /// Whether a room of this worker has been without progress for longer than `suspect`.

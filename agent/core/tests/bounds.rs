@@ -65,7 +65,7 @@ fn handles_and_threads_that_never_end_do_not_add_up() {
             &mut ledger,
             n,
             0,
-            Fact::XferPost { tid, handle: Handle(n), peer, bytes, room: None },
+            Fact::XferPost { tid, handle: Handle(n), peer, bytes, room: None, descs: None },
         );
         observe(&mut ledger, n, 0, Fact::Flush { tid, ep: 1, request: n << 8 });
     }

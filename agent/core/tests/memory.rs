@@ -37,7 +37,7 @@ fn open(ledger: &mut Ledger, n: u64) {
         Fact::Append(append),
         Fact::Serve(tid, seq),
         Fact::Post(seq, 65_536),
-        Fact::XferPost { tid, handle, peer, bytes, room: None },
+        Fact::XferPost { tid, handle, peer, bytes, room: None, descs: None },
         Fact::Flush { tid, ep: 9, request: 0x7f10_0000_0000 + n * 512 },
         Fact::XferRet(tid, handle, 1),
         Fact::ServeEnd(tid),

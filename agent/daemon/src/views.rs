@@ -180,6 +180,8 @@ pub struct ProbesView {
     pub on: bool,
     /// Links that are attached.
     pub links: u64,
+    /// Processes whose operations of UCX are counted now, for they have a suspect.
+    pub armed: Vec<u32>,
     /// Failures inside the kernel programs so far, by kind.
     pub mishaps: BTreeMap<&'static str, u64>,
 }

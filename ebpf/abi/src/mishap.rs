@@ -34,11 +34,15 @@ pub enum Mishap {
     QueuesFull = 11,
     /// A field of a queue pair could not be read from the kernel's memory.
     QueueUnreadable = 12,
+    /// The map of counted endpoints was full: the operations of one are not counted.
+    OperationsFull = 13,
+    /// A field of an operation's request could not be read from the target's memory.
+    OperationUnreadable = 14,
 }
 
 impl Mishap {
     /// Every mishap, in the order of its id.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::RingFull,
         Self::HandleUnreadable,
         Self::HandleImplausible,
@@ -52,6 +56,8 @@ impl Mishap {
         Self::OverShare,
         Self::QueuesFull,
         Self::QueueUnreadable,
+        Self::OperationsFull,
+        Self::OperationUnreadable,
     ];
 
     /// The name under which the counter is exported.
@@ -70,6 +76,8 @@ impl Mishap {
             Self::OverShare => "over_share",
             Self::QueuesFull => "queues_full",
             Self::QueueUnreadable => "queue_unreadable",
+            Self::OperationsFull => "operations_full",
+            Self::OperationUnreadable => "operation_unreadable",
         }
     }
 }

@@ -11,6 +11,7 @@
 //! | `flush_issued` | known build: inside `ucp_ep_flush_nbx`; cookie = registers | `Flush` |
 //! | `flush`, `flush_ret` | unknown build: `ucp_ep_flush_nbx` | `Flush`, at its return |
 //! | `flush_done` | `ucp_ep_flush_completion`; cookie = distance | `FlushDone` |
+//! | `operation_done` | `ucp_proto_request_zcopy_completion`, only in a process with a suspect; cookie = distances | none: it counts in a map |
 //! | `ep_error` | `nixlUcxEp::err_cb` | `EpError` |
 //! | `process_exit`, `process_exit_plain` | raw tracepoint `sched_process_exit` | `Exit` |
 //! | `queue_asked` | `ib_modify_qp_with_udata` | none: it keeps the queue pair's state in a map |
@@ -42,6 +43,7 @@ mod emit;
 mod maps;
 mod marks;
 mod nixl;
+mod operations;
 mod process;
 mod rdma;
 mod share;

@@ -7,6 +7,7 @@ use aya_ebpf::{
 use inflightd_abi::{
     layout::{LAYOUT_SLOTS, NixlLayout, SHARE_SLOTS},
     mishap::{MISHAP_SLOTS, Mishap},
+    operations::{Endpoint, OPERATION_SLOTS, Operations},
     rdma::{QUEUE_SLOTS, Queue, RdmaLayout},
     record::KIND_SLOTS,
 };
@@ -56,6 +57,12 @@ pub(crate) static RDMA: Array<RdmaLayout> = Array::with_max_entries(1, 0);
 /// When it is full the newcomer is not followed, and counted.
 #[map]
 pub(crate) static QUEUES: HashMap<u64, Queue> = HashMap::with_max_entries(QUEUE_SLOTS, 0);
+
+/// Operations that completed, by endpoint; the agent takes out those of a process that it counts no
+/// more. When it is full the newcomer is not counted, and that is.
+#[map]
+pub(crate) static OPERATIONS: HashMap<Endpoint, Operations> =
+    HashMap::with_max_entries(OPERATION_SLOTS, 0);
 
 fn count(counters: &PerCpuArray<u64>, slot: u32) {
     if let Some(counter) = counters.get_ptr_mut(slot) {

@@ -89,7 +89,7 @@ pub(crate) fn flush_done(ctx: ProbeContext) -> u32 {
 /// The status in a `uct_completion_t`, once the structure has proved to be one: its first word
 /// names the function that was called with it, which is the probed one.
 #[inline(always)]
-fn completion_status(ctx: &ProbeContext, completion: u64) -> Option<i32> {
+pub(crate) fn completion_status(ctx: &ProbeContext, completion: u64) -> Option<i32> {
     let function: Option<u64> = user::read(completion);
     let status: Option<i8> = user::read(completion.wrapping_add(COMPLETION_STATUS));
     let (Some(function), Some(status)) = (function, status) else {

@@ -78,6 +78,8 @@ pub(super) struct Pair {
     pub(super) notify: bool,
     /// UCX chooses the transport: on one host `process_vm_writev`, beside TCP for the rest.
     pub(super) any_transport: bool,
+    /// No thread of NIXL makes progress in the sick decode: its own polling does.
+    pub(super) polled: bool,
     /// The sick decode lives in a network namespace of its own, reached over a pair of veth
     /// devices.
     pub(super) apart: bool,
@@ -98,6 +100,7 @@ impl Default for Pair {
             bare: false,
             notify: false,
             any_transport: false,
+            polled: false,
             apart: false,
             mbit: 0,
             spoil_table: false,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::file::Pair;
 use super::net::Place;
 use super::scratch::Scratch;
-use super::step::agent_of;
+use super::step::{Who, agent_of};
 use super::world::Message;
 use crate::clock::Moment;
 use crate::setup::venv_python;
@@ -84,6 +84,9 @@ impl Process {
                 ("--unmarked", pair.unmarked),
             ];
             command.args(flags.iter().filter(|(_, wanted)| *wanted).map(|(flag, _)| flag));
+        }
+        if pair.polled && name == Who::Sick.name() {
+            command.arg("--polled");
         }
         // UCX's own choice is `all`; a case is about that or about TCP.
         command.env("UCX_TLS", if pair.any_transport { "all" } else { "tcp,self" });

@@ -49,6 +49,11 @@ pub(super) enum Step {
     Stop { who: Who },
     /// The decode answers no hand-shake from now on, and runs.
     Mute { who: Who },
+    /// The decode, of a pair that is [`super::file::Pair::polled`], makes no progress from now on,
+    /// and runs.
+    Deafen { who: Who },
+    /// It makes progress again.
+    Hear { who: Who },
     /// From now on it is counted what the prefill writes by `process_vm_writev`.
     CountWrites,
     /// Wait until the first `bytes` bytes lie in the memory of the stopped decode, every one of

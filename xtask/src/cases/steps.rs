@@ -54,7 +54,12 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Append(append) => world.append(append)?,
         Step::Watch { .. } => watch(step, world)?,
         Step::Landed { room } => landed(room, world)?,
-        Step::Mute { who } => world.mute(*who)?,
+        Step::Mute { who } => world.tell_decode(*who, "mute", "muted")?,
+        Step::Deafen { who } => world.tell_decode(*who, "deafen", "deafened")?,
+        Step::Hear { who } => {
+            world.release();
+            world.tell_decode(*who, "hear", "hears")?;
+        }
         Step::CountWrites => world.count_writes()?,
         Step::Complete { who, bytes } => world.complete(*who, *bytes)?,
         Step::Stop { who } => world.decode(*who).stop()?,

@@ -53,6 +53,8 @@ impl Book {
             listener_ended: self.listener_ended,
             blocks: account.left_at.is_some() && self.blocks(account),
             oldest_open: self.oldest_open(account),
+            counted_since: self.counted_since(account),
+            operations: self.operated.get(&account.seq).copied(),
             beat: self.beat,
             posts_would_show: self.posts_would_show(),
             table_tells_posts: self.marks_posts,

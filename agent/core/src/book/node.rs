@@ -109,6 +109,8 @@ impl Book {
             listener_ended: None,
             blocks: false,
             oldest_open: None,
+            counted_since: None,
+            operations: None,
             beat: Nanos::ZERO,
             posts_would_show: false,
             table_tells_posts: true,

@@ -2,6 +2,7 @@
 
 use alloc::vec::Vec;
 
+use super::operations::shows_operations;
 use super::{Book, TRANSFERS_MAX};
 use crate::account::{Failure, PENDING_MAX, Progress, Transfer};
 use crate::fact::{Handle, Peer, Room, Seq, Tid};
@@ -18,13 +19,14 @@ pub(crate) struct Post {
     pub(crate) handle: Handle,
     pub(crate) peer: Option<Peer>,
     pub(crate) bytes: Option<u64>,
+    pub(crate) descs: Option<u64>,
     pub(crate) room: Option<(Room, bool)>,
 }
 
 impl Book {
     /// A transfer is posted: it belongs to the room that its thread works for.
     pub(crate) fn xfer_post(&mut self, at: Nanos, tid: Tid, post: &Post) {
-        let Post { handle, peer, bytes, room } = *post;
+        let Post { handle, peer, bytes, descs, room } = *post;
         // The allocator gives an address out again at once: what was there before has ended.
         self.end(at, handle, Progress::Abandoned);
         self.forget(handle);
@@ -50,6 +52,7 @@ impl Book {
             pending: Vec::new(),
             flushes: 0,
             returned: false,
+            shows: shows_operations(bytes, descs),
             progress: Progress::Open,
         };
         if let Some(seq) = seq {

@@ -36,7 +36,8 @@ impl Case<'_> {
     }
 
     pub(super) fn anything_moved(&self) -> bool {
-        self.bytes.completed > 0 || self.peers.iter().any(|peer| peer.moved.any())
+        let counted = self.operations.is_some_and(|(_, bytes)| bytes > 0);
+        self.bytes.completed > 0 || counted || self.peers.iter().any(|peer| peer.moved.any())
     }
 
     /// Nothing was seen posted, which says nothing here.
@@ -63,11 +64,14 @@ impl Case<'_> {
     }
 
     /// Bytes of open transfers that nothing counts may have gone to a peer: one that the worker
-    /// has talked to, and writes to past its connections.
+    /// has talked to, and writes to past its connections, or any that has no connection which is
+    /// metered and whose operations are counted only now.
     pub(super) fn unseen_bytes_to(&self) -> Option<&PeerCase> {
+        let counted_late = self.counted_since.is_some();
         let reached = |peer: &&PeerCase| {
             let answered = peer.meter.is_some_and(|(_, meter)| meter.received >= SET_UP_ANSWER_MIN);
-            peer.unmetered && (answered || peer.reached)
+            let unmetered = peer.unmetered && (answered || peer.reached);
+            unmetered || (counted_late && !peer.is_metered())
         };
         self.peers.iter().find(reached).filter(|_| self.open_transfers > 0)
     }
@@ -169,7 +173,7 @@ impl Case<'_> {
         // Nor has one that waited behind others until just now, or for a peer that was stopped.
         let excuse = self.waited_until.max(self.resumed_at()).max(self.others_progress());
         let idle_since = self.last_progress.max(excuse.unwrap_or(Nanos::ZERO));
-        let stall_at = idle_since.plus(policy.stall).max(begun);
+        let stall_at = idle_since.plus(policy.stall).max(begun).max(self.counted_long_at(policy));
         let Some(late_at) = self.late_at.filter(|_| !self.is_complete()) else {
             return stall_at;
         };
@@ -205,9 +209,25 @@ impl Case<'_> {
             // Nothing is under way, and what comes next would be a post.
             return self.coverage.sees(Source::Table);
         }
+        self.is_metered() || self.counted_since.is_some()
+    }
+
+    /// Whether payload that moves shows by the connections to its peers.
+    pub(crate) fn is_metered(&self) -> bool {
         let read = !self.peers.is_empty() && self.peers_whole;
         read && self.peers.iter().all(PeerCase::is_metered)
             && self.coverage.sees(Source::Connections)
+    }
+
+    /// From when on the silence of a room says something of which only a count tells that began when
+    /// it had become a suspect. What is stopped or cut off needs no count to be still.
+    fn counted_long_at(&self, policy: &Policy) -> Nanos {
+        let stopped = self.peers.iter().any(|peer| peer.life.0 == Life::Stopped);
+        let rests = !self.is_metered() && !stopped && !self.is_cut_off();
+        let since = self.counted_since.filter(|_| rests);
+        since.map_or(Nanos::ZERO, |at| {
+            at.plus(Nanos(policy.stall.0.saturating_sub(policy.suspect.0)))
+        })
     }
 
     pub(super) fn beat_is_fresh(&self, policy: &Policy, now: Nanos) -> bool {

@@ -364,11 +364,21 @@ pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
     if let Some(peer) = case.unseen_bytes_to() {
         evidence.push(Evidence::of(Id::BytesUnseen).peer(peer.peer));
     }
+    evidence.extend(operations(case));
     for peer in case.peers.iter().filter(|peer| peer.moved.any()) {
         let moved = Evidence::of(Id::WireMoved).amount(peer.moved.bytes()).peer(peer.peer);
         evidence.push(peer.growth_at.map_or(moved, |at| moved.at(at)));
     }
     evidence
+}
+
+/// What completed of its open transfers while that was counted.
+fn operations(case: &Case<'_>) -> Option<Evidence> {
+    match (case.operations, case.counted_since) {
+        (Some((at, bytes)), _) => Some(Evidence::of(Id::OperationsDone).amount(bytes).at(at)),
+        (None, Some(since)) => Some(Evidence::of(Id::OperationsStill).at(since)),
+        (None, None) => None,
+    }
 }
 
 /// Events lost since the append, over all sources.

@@ -163,7 +163,11 @@ impl World {
         self.push(Way::Ring, posted, Fact::Serve(tid, seq));
         self.push(Way::Ring, posted, Fact::Post(seq, story.bytes));
         let (peer, bytes) = (Some(PEER), Some(story.bytes));
-        self.push(Way::Ring, posted, Fact::XferPost { tid, handle, peer, bytes, room: None });
+        self.push(
+            Way::Ring,
+            posted,
+            Fact::XferPost { tid, handle, peer, bytes, room: None, descs: None },
+        );
         let request = (number << 20) + 0xa0;
         self.push(Way::Ring, posted, Fact::Flush { tid, ep: 9, request });
         self.push(Way::Ring, posted, Fact::XferRet(tid, handle, 1));

@@ -72,6 +72,8 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         listener_ended: None,
         blocks: false,
         oldest_open: None,
+        counted_since: None,
+        operations: None,
         beat: ago(0),
         posts_would_show: true,
         table_tells_posts: true,

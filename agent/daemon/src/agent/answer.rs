@@ -161,6 +161,7 @@ impl Agent {
             probes: ProbesView {
                 on: self.hits.are_on(),
                 links: self.hits.links(),
+                armed: self.peers.arming.processes(),
                 mishaps: self.mishaps.iter().copied().collect(),
             },
             workers: self.workers.len() as u64,

@@ -40,5 +40,6 @@ impl Agent {
         }
         let instruments = self.teller.instruments();
         instruments.set_counts(self.ledger.misfits(), self.hits.links(), &self.mishaps);
+        instruments.set_armed(self.peers.arming.held());
     }
 }

@@ -3,6 +3,7 @@
 //! One thread does everything, so facts reach the ledger in one order, which a capture keeps.
 
 mod answer;
+mod arming;
 mod candidates;
 mod census;
 mod fresh;
@@ -54,8 +55,7 @@ const DOUBTED: Sight = Sight::Degraded(Reason::SelfCheckFailed);
 /// What came before the round is read then, and a flood keeps neither the tables from being read
 /// nor facts in memory that could be judged.
 const BATCHES_MAX: usize = 104;
-/// Inputs that the ledger is given before what it says is written: what waits in between takes
-/// memory, with the most in a burst.
+/// Inputs that the ledger is given before what it says is written: what waits takes memory.
 const INPUTS_MAX: usize = 512;
 /// Wall time that is off by more than this is set anew.
 const CLOCK_STEP: Nanos = Nanos::from_millis(1);

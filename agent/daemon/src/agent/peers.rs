@@ -8,6 +8,7 @@ use inflightd_core::view::WorkerView;
 use inflightd_core::{Fact, Nanos, Reason, Sight, Source};
 
 use super::Agent;
+use super::arming::Arming;
 use super::candidates::candidate;
 use super::whose::Whose;
 use crate::meters::{Lives, Rdma, Sockets, Target, Wanted};
@@ -33,6 +34,7 @@ const PEERS_MAX: usize = 1024;
 pub(super) struct Peers {
     sockets: Sockets,
     pub(super) rdma: Rdma,
+    pub(super) arming: Arming,
     pub(super) lives: Lives,
     pub(super) of: BTreeMap<Worker, OfWorker>,
 }
@@ -97,6 +99,7 @@ impl Agent {
             .filter(|number| self.is_due(*number, now))
             .collect();
         self.read_meters(&due, now);
+        self.tend_arming(now);
         self.read_loads(now);
         self.pump(now)
     }

@@ -126,6 +126,7 @@ impl Agent {
             handle,
             peer,
             bytes: known.then_some(post.bytes),
+            descs: known.then_some(post.descs),
             room: room.and_then(notified),
         };
         if self.workers_of(post.head.tgid).is_empty() {

@@ -133,6 +133,12 @@ fn agent(report: &Report, page: &mut Page) {
             let field = |key: &str| agent[key].to_string().replace('"', "");
             let text = format!("  running: pid {}, version {}", field("pid"), field("version"));
             page.line(&text, 4);
+            let armed = agent["probes"]["armed"].as_array().into_iter().flatten();
+            let armed: Vec<String> = armed.map(ToString::to_string).collect();
+            if !armed.is_empty() {
+                let text = format!("  counts UCX's operations of {}: a suspect", armed.join(", "));
+                page.line(&text, 4);
+            }
         }
         (None, Some(problem)) => page.line(&format!("  cannot be asked: {problem}"), 4),
         (None, None) => {

@@ -17,6 +17,7 @@ use inflightd_abi::{layout::WATCHED_SLOTS, mishap::Mishap, rdma::Queue, record::
 use inflightd_core::Nanos;
 
 use super::{
+    arming::Arming,
     elf::Depth,
     library::{ObjectKey, Place},
     load::{ExitSource, errno, uprobe},
@@ -43,9 +44,10 @@ const LINGER: Nanos = Nanos::from_secs(2);
 /// own, because the kernel takes about 100 ms for each. Dropping it closes what is left, many at
 /// once, and waits for that.
 pub struct Probes {
-    ebpf: Ebpf,
+    pub(super) ebpf: Ebpf,
     ring: Ring,
     queues: Queues,
+    pub(super) arming: Arming,
     watched: HashMap<MapData, u32, u8>,
     pub(super) rules: Rules,
     exit: ExitSource,
@@ -84,7 +86,7 @@ pub struct Holdings {
 impl Probes {
     pub(super) fn new(
         ebpf: Ebpf,
-        (ring, queues): (Ring, Queues),
+        (ring, queues, arming): (Ring, Queues, Arming),
         watched: HashMap<MapData, u32, u8>,
         rules: Rules,
         exit: ExitSource,
@@ -93,6 +95,7 @@ impl Probes {
             ebpf,
             ring,
             queues,
+            arming,
             watched,
             rules,
             exit,
@@ -111,7 +114,7 @@ impl Probes {
 
     /// Links that are attached now.
     pub fn links(&self) -> usize {
-        self.objects.values().map(Object::links).sum()
+        self.objects.values().map(Object::links).sum::<usize>() + self.arming.links()
     }
 
     /// What is held at this moment.
@@ -211,7 +214,7 @@ impl Probes {
     fn attach_bundle(&mut self, points: &[Point], target: &Path) -> Result<Vec<UProbeLink>, Gap> {
         let mut links = Vec::new();
         for point in points {
-            match attach_point(&mut self.ebpf, point, target) {
+            match attach_point(&mut self.ebpf, point, target, UProbeScope::AllProcesses) {
                 Ok(link) => links.push(link),
                 Err(error) => {
                     self.reaper.close(links);
@@ -227,6 +230,7 @@ impl Probes {
     /// Forgets a process: its exit is not watched, and libraries that only it used are named.
     /// [`Self::sweep`] takes their probes off in a while, [`Self::detach`] at once.
     pub fn forget(&mut self, pid: u32) -> Released {
+        self.disarm(pid);
         self.unwatch(pid);
         self.processes.remove(&pid);
         let mut released = Released::default();
@@ -278,7 +282,8 @@ impl Probes {
     /// Takes every probe off, as [`Self::detach`] does.
     pub fn detach_all(&mut self) {
         let objects = std::mem::take(&mut self.objects);
-        self.reaper.close(objects.into_values().flat_map(Object::into_links).collect());
+        let links = objects.into_values().flat_map(Object::into_links);
+        self.reaper.close(links.chain(self.arming.take_links()).collect());
     }
 
     /// Reports the ends of this process's threads from now on.
@@ -332,13 +337,19 @@ impl Drop for Probes {
     }
 }
 
-fn attach_point(ebpf: &mut Ebpf, point: &Point, target: &Path) -> Result<UProbeLink, ProgramError> {
+/// Puts a probe on a point: for one process, or for each that maps the file.
+pub(super) fn attach_point(
+    ebpf: &mut Ebpf,
+    point: &Point,
+    target: &Path,
+    scope: UProbeScope,
+) -> Result<UProbeLink, ProgramError> {
     let program = uprobe(ebpf, point.program)?;
     let at = UProbeAttachPoint {
         location: UProbeAttachLocation::AbsoluteOffset(point.offset),
         cookie: Some(point.cookie),
     };
-    let id = program.attach(at, target, UProbeScope::AllProcesses)?;
+    let id = program.attach(at, target, scope)?;
     program.take_link(id)
 }
 

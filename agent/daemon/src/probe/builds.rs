@@ -58,6 +58,8 @@ struct UcpRow {
     issued: u64,
     ep: String,
     request: String,
+    operation_ep: Option<i16>,
+    operation_bytes: Option<i16>,
 }
 
 /// A NIXL build whose handle's layout is known.
@@ -85,6 +87,9 @@ pub(crate) struct UcpBuild {
     pub(crate) ep: Register,
     /// Where the request is.
     pub(crate) request: Register,
+    /// Where endpoint and bytes of an operation lie from its completion, in bytes, where that is
+    /// known.
+    pub(crate) operation: Option<(i16, i16)>,
 }
 
 /// The builds that are known.
@@ -163,6 +168,7 @@ impl UcpBuild {
             issued: row.issued,
             ep: parse_register(&row.ep)?,
             request: parse_register(&row.request)?,
+            operation: row.operation_ep.zip(row.operation_bytes),
         })
     }
 }

@@ -10,6 +10,7 @@ use aya::{
 use inflightd_abi::layout::NixlLayout;
 
 use super::{
+    arming::Arming,
     attach::Probes,
     builds::{Builds, BuildsError},
     logs,
@@ -131,8 +132,9 @@ impl Probes {
         let watched: HashMap<MapData, u32, u8> = take(&mut ebpf, "WATCHED")?;
         let ring = Ring::take(&mut ebpf, options.debug)?;
         let queues = Queues::take(&mut ebpf)?;
+        let arming = Arming::take(&mut ebpf)?;
         let rules = Rules { builds, returns };
-        Ok(Self::new(ebpf, (ring, queues), watched, rules, exit))
+        Ok(Self::new(ebpf, (ring, queues, arming), watched, rules, exit))
     }
 }
 

@@ -41,6 +41,7 @@
 //! * Cost: a mark costs its thread 1.0 us with its probe and 3 ns without (CPU time, busy 2-core
 //!   machine; 0.24 us of it is the program). The programs of a transfer find their caches cold and
 //!   take 1.6 to 2.2 us each. In a known build a transfer has five hits and no return probe.
+mod arming;
 mod attach;
 mod btf;
 mod builds;

@@ -4,6 +4,7 @@ use std::fmt;
 
 use inflightd_abi::{
     layout::{END_SEEN, issued_cookie},
+    operations::operation_cookie,
     record::Kind,
 };
 
@@ -103,10 +104,11 @@ const RELEASE_XFER: &str = "_ZNK9nixlAgent14releaseXferReqEP12nixlXferReqH";
 const ERR_CB: &str = "_ZN9nixlUcxEp6err_cbEP6ucp_ep";
 const FLUSH: &str = "ucp_ep_flush_nbx";
 const FLUSH_DONE: &str = "ucp_ep_flush_completion";
+const OPERATION_DONE: &str = "ucp_proto_request_zcopy_completion";
 
 /// How the names of all functions begin that could be probed.
 pub(crate) const BEGIN: &[&str] =
-    &["inflight_mark_", "_ZNK9nixlAgent1", "_ZN9nixlUcxEp6err_cb", "ucp_ep_flush_"];
+    &["inflight_mark_", "_ZNK9nixlAgent1", "_ZN9nixlUcxEp6err_cb", "ucp_ep_flush_", OPERATION_DONE];
 
 /// The functions of a family that can be probed: names, or how they begin.
 const fn symbols(family: Family) -> &'static [&'static str] {
@@ -114,7 +116,7 @@ const fn symbols(family: Family) -> &'static [&'static str] {
         Family::Inflight => &["inflight_mark_"],
         Family::Nixl => &[POST_XFER, RELEASE_XFER],
         Family::NixlUcx => &[ERR_CB],
-        Family::Ucp => &[FLUSH, FLUSH_DONE],
+        Family::Ucp => &[FLUSH, FLUSH_DONE, OPERATION_DONE],
     }
 }
 
@@ -238,6 +240,9 @@ pub(crate) struct Plan {
     pub(crate) build: Option<String>,
     /// Completion less request of a flush, in bytes, where the build is known.
     pub(crate) distance: Option<i64>,
+    /// Where operations are counted as they complete: attached to one process at a time, while it has
+    /// a suspect.
+    pub(crate) armed: Option<Point>,
 }
 
 /// Plans one library: every group of its family is in a bundle or has a gap.
@@ -255,7 +260,11 @@ pub(crate) fn plan(
             let point = Want::entry("ep_error", Symbol::Prefix(ERR_CB), 0);
             vec![Wants::one(Group::EpError, point)]
         }
-        Family::Ucp => plan.ucp(builds.ucp(view.build_id()), returns),
+        Family::Ucp => {
+            let build = builds.ucp(view.build_id());
+            plan.armed = build.and_then(|build| operations(build, view));
+            plan.ucp(build, returns)
+        }
     };
     for Wants { groups, points } in wants {
         match points.iter().map(|want| point(want, view)).collect::<Result<Vec<_>, _>>() {
@@ -264,6 +273,13 @@ pub(crate) fn plan(
         }
     }
     plan
+}
+
+/// Where operations complete, in a build whose requests are known.
+fn operations(build: &UcpBuild, view: &dyn ObjectView) -> Option<Point> {
+    let (ep, bytes) = build.operation?;
+    let symbol = Symbol::Exact(OPERATION_DONE);
+    point(&Want::entry("operation_done", symbol, operation_cookie(ep, bytes)), view).ok()
 }
 
 fn marks() -> Vec<Wants> {

@@ -27,7 +27,7 @@ fn builds() -> Builds {
         "[[nixl]]\nname = 'n'\nbuild_id = 'aa'\nremote_agent = 1\nnotif = 2\nhas_notif = 3\n\
          op = 4\nstatus = 5\ntotal_bytes = 6\ndesc_count = 7\nend = 2\nend_status = -8\n\
          [[ucp]]\nname = 'u'\nbuild_id = 'bb'\ndistance = -128\nissued = 1\nep = 'rbx'\n\
-         request = 'rbp'\n",
+         request = 'rbp'\noperation_ep = -120\noperation_bytes = -48\n",
     )
     .unwrap()
 }

@@ -106,6 +106,14 @@ impl Said<'_> {
             Id::BytesUnseen => {
                 format!("bytes go to {who} past its connections: how many arrived is not seen")
             }
+            Id::OperationsDone => {
+                let last = self.at(", the last at");
+                format!("operations of UCX of {bytes} completed on its endpoint{last}")
+            }
+            Id::OperationsStill => {
+                let since = self.at(" since");
+                format!("no operation of UCX completed on its endpoint{since}, each is counted")
+            }
             Id::PeerRestarted => {
                 let since = self.at(", since");
                 format!("{who} ended before the post and another goes by its name{since}")

@@ -133,10 +133,10 @@ impl World<'_> {
         done.then_some(()).with_context(|| format!("the transfer to {} has not ended", to.name()))
     }
 
-    /// A decode answers no hand-shake any more.
-    pub(in crate::cases) fn mute(&mut self, who: Who) -> Result<()> {
-        self.decode(who).tell(&json!({"do": "mute"}))?;
-        self.await_event(who.name(), "muted", ANSWER).map(drop)
+    /// Tell a decode something, and wait until it says that it is so.
+    pub(in crate::cases) fn tell_decode(&mut self, who: Who, what: &str, is: &str) -> Result<()> {
+        self.decode(who).tell(&json!({ "do": what }))?;
+        self.await_event(who.name(), is, ANSWER).map(drop)
     }
 
     /// Count from now on what is written by `process_vm_writev`.

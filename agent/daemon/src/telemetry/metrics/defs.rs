@@ -122,6 +122,20 @@ pub(super) const WORKERS: Def =
     def("inflightd_workers", Gauge, "{worker}", FEW, "Workers under watch.");
 pub(super) const LINKS: Def =
     def("inflightd_links", Gauge, "{link}", FEW, "Probe links attached to libraries.");
+pub(super) const ARMED: Def = def(
+    "inflightd_armed_processes",
+    Gauge,
+    "{process}",
+    FEW,
+    "Processes whose operations of UCX are counted now, for they have a suspect.",
+);
+pub(super) const ARMED_HITS: Def = def(
+    "inflightd_armed_hits_total",
+    Counter,
+    "{operation}",
+    FEW,
+    "Operations of UCX that were counted: each costs its thread about half a microsecond.",
+);
 pub(super) const QUEUE: Def = def(
     "inflightd_export_queue",
     Gauge,
@@ -271,7 +285,7 @@ pub(super) const START: Def = def(
 );
 
 /// Every definition.
-pub(super) const ALL: [Def; 36] = [
+pub(super) const ALL: [Def; 38] = [
     SAYS,
     ROOMS_OPEN,
     ROOMS_SUSPECT,
@@ -284,6 +298,7 @@ pub(super) const ALL: [Def; 36] = [
     COVERAGE,
     WORKERS,
     LINKS,
+    ARMED,
     QUEUE,
     BUILD,
     APPENDS,
@@ -293,6 +308,7 @@ pub(super) const ALL: [Def; 36] = [
     BYTES,
     LOST,
     RECORDS,
+    ARMED_HITS,
     MISHAPS,
     MISFITS,
     DROPPED,

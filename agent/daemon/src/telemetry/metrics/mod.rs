@@ -227,6 +227,12 @@ impl Instruments {
         self.state.own.set_mishaps(mishaps);
     }
 
+    /// So many processes have their operations counted now, and so many were counted so far.
+    pub fn set_armed(&self, (processes, hits): (u64, u64)) {
+        self.state.own.armed.set(processes);
+        self.state.own.armed_hits.set(hits);
+    }
+
     /// So many more lines were held back by the output limit.
     pub fn suppressed(&self, lines: u64) {
         self.state.own.suppressed.add(lines);

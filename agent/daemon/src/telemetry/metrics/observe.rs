@@ -192,6 +192,7 @@ fn own_gauges(meter: &Meter, state: &Arc<State>) {
         seen.observe(state.board.living() as u64, &[]);
     });
     whole(meter, defs::LINKS, state, |state, seen| seen.observe(state.own.links.get(), &[]));
+    whole(meter, defs::ARMED, state, |state, seen| seen.observe(state.own.armed.get(), &[]));
     whole(meter, defs::BUILD, state, |_, seen| {
         seen.observe(1, &[KeyValue::new("version", env!("CARGO_PKG_VERSION"))]);
     });
@@ -205,6 +206,9 @@ fn own_gauges(meter: &Meter, state: &Arc<State>) {
 
 fn own_counters(meter: &Meter, state: &Arc<State>) {
     whole(meter, defs::RECORDS, state, |state, seen| seen.observe(state.own.records.get(), &[]));
+    whole(meter, defs::ARMED_HITS, state, |state, seen| {
+        seen.observe(state.own.armed_hits.get(), &[]);
+    });
     whole(meter, defs::MISFITS, state, |state, seen| seen.observe(state.own.misfits.get(), &[]));
     whole(meter, defs::SUPPRESSED, state, |state, seen| {
         seen.observe(state.own.suppressed.get(), &[]);

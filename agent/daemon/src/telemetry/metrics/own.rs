@@ -66,6 +66,8 @@ pub(super) struct Export {
 #[derive(Debug, Default)]
 pub(super) struct Own {
     pub(super) links: Number,
+    pub(super) armed: Number,
+    pub(super) armed_hits: Number,
     pub(super) records: Number,
     pub(super) misfits: Number,
     pub(super) suppressed: Number,

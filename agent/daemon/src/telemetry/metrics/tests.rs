@@ -122,6 +122,7 @@ fn every_definition_shows_in_a_scrape() {
     instruments.take(&Output::Loss(Nanos::ZERO, Worker(1), Source::Marks, 5));
     instruments.woke_late_by(Nanos::from_millis(2));
     instruments.set_counts(4, 6, &[("ring_full", 8)]);
+    instruments.set_armed((2, 90));
     let text = scrape(&meters);
     for def in defs::ALL {
         // A verdict has too many parts to be made by hand; the agent's own test has one.
@@ -141,6 +142,8 @@ fn every_definition_shows_in_a_scrape() {
     check("inflightd_mishaps_total{kind=\"ring_full\"}".to_owned(), 8.0);
     check("inflightd_links".to_owned(), 6.0);
     check("inflightd_workers".to_owned(), 1.0);
+    check("inflightd_armed_processes".to_owned(), 2.0);
+    check("inflightd_armed_hits_total".to_owned(), 90.0);
     let outcome = labels(77, "", ",outcome=\"success\"");
     check(format!("inflight_removals_total{outcome}"), 1.0);
     check(format!("inflight_dwell_seconds_count{outcome}"), 1.0);
