@@ -372,13 +372,13 @@ pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
     evidence
 }
 
-/// What completed of its open transfers while that was counted.
-fn operations(case: &Case<'_>) -> Option<Evidence> {
-    match (case.operations, case.counted_since) {
-        (Some((at, bytes)), _) => Some(Evidence::of(Id::OperationsDone).amount(bytes).at(at)),
-        (None, Some(since)) => Some(Evidence::of(Id::OperationsStill).at(since)),
-        (None, None) => None,
-    }
+/// What completed of its open transfers while that was counted, and since when nothing has.
+fn operations(case: &Case<'_>) -> impl Iterator<Item = Evidence> {
+    let done = case.operations;
+    let done = done.map(|(at, bytes)| Evidence::of(Id::OperationsDone).amount(bytes).at(at));
+    let last = case.operations.map_or(Nanos::ZERO, |(at, _)| at);
+    let still = case.counted_since.filter(|since| *since > last);
+    done.into_iter().chain(still.map(|since| Evidence::of(Id::OperationsStill).at(since)))
 }
 
 /// Events lost since the append, over all sources.

@@ -22,8 +22,10 @@ const EVERY: Nanos = Nanos::from_millis(250);
 const HITS_MAX: u64 = 50_000;
 /// So long a process is let alone that was too dear, or that cannot be counted.
 const REST: Nanos = Nanos::from_secs(60);
-/// A process is counted so long after its last suspect: to put a probe on and off costs more.
-const LINGER: Nanos = Nanos::from_secs(5);
+/// A process is counted so long after its last suspect. One whose operations complete is none any
+/// more, until nothing was heard of it for as long again: a slow transfer is looked at for half a
+/// second now and then.
+const LINGER: Nanos = Nanos::from_millis(500);
 
 /// Who is counted.
 #[derive(Debug, Default)]
