@@ -31,6 +31,21 @@ class Poster:
         self.peer = (name, address)
         say("peered", name=name)
 
+    def stick(self, name, metadata, address, descriptors=16, page=16384):
+        """Post a transfer to a decode that makes no progress, and leave it."""
+        self.node.agent.add_remote_agent(base64.b64decode(metadata))
+        rows = [(i * page, page) for i in range(descriptors)]
+        local = [(self.node.address + offset, size, 0) for offset, size in rows]
+        remote = [(address + offset, size, 0) for offset, size in rows]
+        agent = self.node.agent
+        descs = agent.get_xfer_descs(local, "DRAM"), agent.get_xfer_descs(remote, "DRAM")
+        room = self.hook.append(1 << 40, "stuck", peers=[("nixl_agent", name)])
+        self.hook.serve(room)
+        self.stuck = agent.initialize_xfer("WRITE", *descs, name)
+        self.hook.post(room, descriptors * page)
+        say("stuck", state=agent.transfer(self.stuck))
+        self.hook.serve_end()
+
     def run(self, transfers, descriptors, page):
         """Make transfers one after another; say the CPU time of each, in ns.
 
@@ -80,7 +95,7 @@ def main():
     parser.add_argument("--memory", type=int, default=64 << 20, help="bytes")
     args = parser.parse_args()
     poster = Poster(args.name, args.memory)
-    handlers = {"peer": poster.peer_is, "run": poster.run}
+    handlers = {"peer": poster.peer_is, "run": poster.run, "stick": poster.stick}
     for command in commands():
         serve(handlers, command)
     # NIXL's destructors wait for peers.

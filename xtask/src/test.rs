@@ -14,6 +14,7 @@ use crate::shell::Step;
 use crate::surroundings;
 use crate::tally::Tally;
 use crate::tree::{self, cargo, target};
+use crate::vm;
 
 /// The cases that every test run takes: one for each kind of finding, and the healthy pair.
 const SHORT: [&str; 10] = [
@@ -55,7 +56,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut sum = Tally::default();
     let mut bad = Vec::new();
     let cases = |_: Step<'_>| fault_cases(options.all);
-    let stages: [Stage<'_>; 8] = [
+    let stages: [Stage<'_>; 9] = [
         ("workspace", &workspace),
         ("libinflight", &marker),
         ("models of the table", &models),
@@ -63,6 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         ("surroundings", &|_| Ok(surroundings::still())),
         ("a real Prometheus", &|_| one(surroundings::live())),
         ("cases", &cases),
+        ("another kernel, and RDMA", &|_| kernel()),
         ("a real SGLang", &|_| engine()),
     ];
     for (what, stage) in stages {
@@ -130,6 +132,13 @@ fn engine() -> Result<Tally> {
     cases::build_agent()?;
     let (right, of) = e2e::run_short()?;
     Ok(Tally { passed: right as u64, failed: (of - right) as u64, skipped: 0 })
+}
+
+/// A Debian kernel in a virtual machine, with soft-RoCE.
+fn kernel() -> Result<Tally> {
+    cases::build_agent()?;
+    let right = vm::run_short()?;
+    Ok(Tally { passed: u64::from(right), failed: u64::from(!right), skipped: 0 })
 }
 
 /// What is one test, and says by its error why it failed.

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use serde::Deserialize;
 
 use crate::clock::Moment;
 use crate::shell::Step;
@@ -23,6 +24,19 @@ const STEP: Step<'static> =
 /// How long a device may take from being set up to running: the kernel tells of a carrier at most
 /// once a second, and UCX leaves out a device that does not run yet.
 const RUNS: Duration = Duration::from_secs(20);
+
+/// What is lost on the way between the prefill and the sick decode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Way {
+    /// Everything.
+    #[default]
+    Both,
+    /// What the prefill sends.
+    There,
+    /// What the decode sends: its answers.
+    Back,
+}
 
 /// Where a process of the pair runs: in a network namespace or here, and the device it may use.
 pub(crate) struct Place<'a> {
@@ -81,9 +95,13 @@ impl Net {
         Place { space: Some(&self.far), device: FAR.0, address: FAR.1 }
     }
 
-    /// Drop what arrives on either side, as a network does that is cut in two.
-    pub(crate) fn cut(&self) -> Result<()> {
-        for (name, (device, _)) in [(&self.near, NEAR), (&self.far, FAR)] {
+    /// Drop what arrives on either side, as a network does that is cut in two, or on one of them.
+    pub(crate) fn cut(&self, way: Way) -> Result<()> {
+        let sides = [(&self.near, NEAR, Way::There), (&self.far, FAR, Way::Back)];
+        for (name, (device, _), spared_by) in sides {
+            if way == spared_by {
+                continue;
+            }
             let rule = format!(
                 "table inet cut {{\nchain arriving {{\n\
                  type filter hook input priority 0; iifname {device} drop;\n}}\n}}"
@@ -96,7 +114,8 @@ impl Net {
     /// Take the cut back.
     pub(crate) fn heal(&self) -> Result<()> {
         for name in [&self.near, &self.far] {
-            ip(&["netns", "exec", name, "nft", "delete table inet cut"])?;
+            // Made first where it is not there: what was cut on one side only heals as well.
+            ip(&["netns", "exec", name, "nft", "table inet cut; delete table inet cut"])?;
         }
         Ok(())
     }

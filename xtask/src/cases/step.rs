@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use super::net::Way;
+
 /// The processes of a pair that a step can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -70,7 +72,11 @@ pub(super) enum Step {
     Renew { who: Who },
     /// Packets between the two network namespaces of a pair that lives `apart` are dropped, in
     /// both directions. The fault hits the room now.
-    Cut { room: String },
+    Cut {
+        room: String,
+        #[serde(default)]
+        way: Way,
+    },
     /// They flow again.
     Heal,
     /// The prefill's scheduler computes for so long: it neither polls its queue nor beats.

@@ -70,7 +70,7 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Restart { who } => world.restart(*who)?,
         Step::Guests { times } => world.guests(*times)?,
         Step::Renew { who } => world.introduce_one(*who, true)?,
-        Step::Cut { room } => world.cut(room)?,
+        Step::Cut { room, way } => world.cut(room, *way)?,
         Step::Heal => {
             world.release();
             world.net()?.heal()?;

@@ -12,7 +12,7 @@ use super::idle::Idle;
 use super::launcher::{Event, Launcher, Message};
 use super::record::{Answer, Free, Record, Room};
 use super::step::Who;
-use crate::cases::{Agent, HERE, Net, Place, Said, Scratch, Seen};
+use crate::cases::{Agent, HERE, Net, Place, Said, Scratch, Seen, Way};
 use crate::clock::Moment;
 
 /// Longest wait for a message before the runner looks at its own duties again.
@@ -137,7 +137,7 @@ impl<'a> World<'a> {
 
     /// The network is cut: that is what hits the rooms.
     pub(super) fn cut(&mut self) -> Result<()> {
-        self.net()?.cut()?;
+        self.net()?.cut(Way::Both)?;
         self.injected(Moment::now());
         Ok(())
     }

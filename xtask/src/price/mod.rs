@@ -4,6 +4,7 @@
 //! runs differ by. Timings belong here and never in tests.
 
 mod agent;
+mod armed;
 mod calls;
 mod flood;
 mod latency;
@@ -62,11 +63,12 @@ impl Row {
 /// A measure by its name.
 type Measure = (&'static str, fn() -> Result<Vec<Row>>);
 
-const MEASURES: [Measure; 8] = [
+const MEASURES: [Measure; 9] = [
     ("calls", calls::measure),
     ("flood", flood::measure),
     ("ledger", ledger::measure),
     ("transfers", transfers::measure),
+    ("armed", armed::measure),
     ("pair", pair::measure),
     ("printing", printing::measure),
     ("memory", memory::measure),

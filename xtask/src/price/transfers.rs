@@ -31,10 +31,7 @@ pub(super) fn measure() -> Result<Vec<Row>> {
     say::line(format_args!("  an empty uprobe takes {hot:.0} ns, with cold caches {trap:.0} ns"));
     let mut decode = Side::start("pair/decode.py", "bench-decode")?;
     let mut poster = Side::start("price/transfers.py", "bench-poster")?;
-    poster.tell(&json!({
-        "do": "peer", "name": decode.name, "address": field(&decode.ready, "address"),
-        "metadata": field(&decode.ready, "metadata"),
-    }))?;
+    poster.tell(&decode.introduced("peer"))?;
     poster.hear("peered")?;
     let mut rows = Vec::new();
     for (descriptors, page, transfers, goal) in SHAPES {
@@ -200,12 +197,12 @@ impl std::fmt::Display for Share {
 }
 
 /// The kernel's counting of its programs' runs, put back as it was.
-struct Stats {
+pub(super) struct Stats {
     was: String,
 }
 
 impl Stats {
-    fn on() -> Result<Self> {
+    pub(super) fn on() -> Result<Self> {
         let was = std::fs::read_to_string(STATS).with_context(|| format!("reading {STATS}"))?;
         std::fs::write(STATS, "1").with_context(|| format!("writing {STATS}"))?;
         Ok(Self { was })
@@ -219,7 +216,7 @@ impl Drop for Stats {
 }
 
 /// One process that speaks JSON lines.
-struct Side {
+pub(super) struct Side {
     name: String,
     child: Child,
     input: ChildStdin,
@@ -229,11 +226,21 @@ struct Side {
 
 impl Side {
     fn start(script: &str, name: &str) -> Result<Self> {
+        Self::start_with(script, name, &[], "tcp,self")
+    }
+
+    /// Starts a script with further arguments, over these transports of UCX.
+    pub(super) fn start_with(
+        script: &str,
+        name: &str,
+        arguments: &[&str],
+        transports: &str,
+    ) -> Result<Self> {
         // A name that processes of two runs claim is nobody's.
         let name = format!("{name}-{}", std::process::id());
         let mut command = Command::new(venv_python());
         command.arg(root().join("xtask").join(script)).arg(&name);
-        command.args(["--memory", "67108864"]);
+        command.args(["--memory", "67108864"]).args(arguments).env("UCX_TLS", transports);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().with_context(|| format!("starting {script}"))?;
         let input = child.stdin.take().context("a piped stdin is always there")?;
@@ -244,16 +251,24 @@ impl Side {
         Ok(side)
     }
 
-    fn pid(&self) -> u32 {
+    pub(super) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    fn tell(&mut self, command: &Value) -> Result<()> {
+    pub(super) fn tell(&mut self, command: &Value) -> Result<()> {
         writeln!(self.input, "{command}").with_context(|| format!("telling {}", self.name))
     }
 
+    /// A command that says who this one is, as a far end.
+    pub(super) fn introduced(&self, command: &str) -> Value {
+        json!({
+            "do": command, "name": self.name, "address": field(&self.ready, "address"),
+            "metadata": field(&self.ready, "metadata"),
+        })
+    }
+
     /// The next event of that name; others are passed over.
-    fn hear(&mut self, event: &str) -> Result<Value> {
+    pub(super) fn hear(&mut self, event: &str) -> Result<Value> {
         loop {
             let mut line = String::new();
             if self.output.read_line(&mut line).context("hearing the pair")? == 0 {
@@ -278,7 +293,7 @@ impl Drop for Side {
 }
 
 /// A field of an event; null where it has none.
-fn field<'a>(event: &'a Value, name: &str) -> &'a Value {
+pub(super) fn field<'a>(event: &'a Value, name: &str) -> &'a Value {
     event.get(name).unwrap_or(&Value::Null)
 }
 

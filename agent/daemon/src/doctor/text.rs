@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 use super::node::State;
 use super::{Engine, LibraryRow, Report};
 use crate::shown::plain;
@@ -133,8 +135,8 @@ fn agent(report: &Report, page: &mut Page) {
             let field = |key: &str| agent[key].to_string().replace('"', "");
             let text = format!("  running: pid {}, version {}", field("pid"), field("version"));
             page.line(&text, 4);
-            let armed = agent["probes"]["armed"].as_array().into_iter().flatten();
-            let armed: Vec<String> = armed.map(ToString::to_string).collect();
+            let armed = agent.pointer("/probes/armed").and_then(Value::as_array);
+            let armed: Vec<String> = armed.into_iter().flatten().map(Value::to_string).collect();
             if !armed.is_empty() {
                 let text = format!("  counts UCX's operations of {}: a suspect", armed.join(", "));
                 page.line(&text, 4);

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::super::foreign::{self, Writes};
-use super::super::net::{HERE, Net};
+use super::super::net::{HERE, Net, Way};
 use super::super::pair::{DECODE, Process};
 use super::super::record::Stay;
 use super::super::step::{Append, Who};
@@ -172,8 +172,8 @@ impl World<'_> {
     }
 
     /// The network is cut: that is what hits the room.
-    pub(in crate::cases) fn cut(&mut self, room: &str) -> Result<()> {
-        self.net()?.cut()?;
+    pub(in crate::cases) fn cut(&mut self, room: &str, way: Way) -> Result<()> {
+        self.net()?.cut(way)?;
         self.record.injected(room, Moment::now());
         Ok(())
     }
