@@ -116,6 +116,12 @@ fn write_wire(to: &mut String, fact: &Fact) -> std::fmt::Result {
         }
         Fact::FlushDistance(distance) => write!(to, "flush_distance distance={distance}"),
         Fact::EpError(ep, status) => write!(to, "ep_error ep={ep:#x} status={status}"),
+        Fact::Batch(tid, batch) => write!(to, "batch tid={} handle={:#x}", tid.0, batch.0),
+        Fact::BatchRead(batch, bytes) => {
+            write!(to, "batch_read handle={:#x}", batch.0)?;
+            option(to, "bytes", *bytes)
+        }
+        Fact::BatchEnd(batch) => write!(to, "batch_end handle={:#x}", batch.0),
         Fact::Armed(on) => write!(to, "armed on={}", u8::from(*on)),
         Fact::Operations(ep, bytes) => write!(to, "operations ep={ep:#x} bytes={bytes}"),
         Fact::Wire(peer, meter) => write_meter(to, *peer, meter),

@@ -131,6 +131,11 @@ fn fact() -> impl Strategy<Value = Fact> {
         Just(Fact::Cover(Source::Transfers, Sight::Degraded(Reason::UnknownBuild))),
         Just(Fact::Cover(Source::Table, Sight::Visible)),
         n().prop_map(|count| Fact::Lose(Source::Marks, count)),
+        (any::<u32>(), n()).prop_map(|(t, b)| Fact::Batch(Tid(t), Handle(b))),
+        (n(), any::<Option<u64>>()).prop_map(|(b, bytes)| Fact::BatchRead(Handle(b), bytes)),
+        n().prop_map(|b| Fact::BatchEnd(Handle(b))),
+        any::<bool>().prop_map(Fact::Armed),
+        (n(), n()).prop_map(|(ep, bytes)| Fact::Operations(ep, bytes)),
         n().prop_map(|s| Fact::Told(Seq(s), Finding::StoppedMidway, Cause::PeerFrozen)),
     ]
 }

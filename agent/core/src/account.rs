@@ -28,6 +28,17 @@ pub(crate) enum Progress {
 /// Most flushes of one transfer that are followed; one per endpoint that it uses is issued.
 pub(crate) const PENDING_MAX: usize = 64;
 
+/// How a transfer can be seen to move without its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// Not at all.
+    Never,
+    /// Its operations are so large that each completes where it is counted.
+    Operations,
+    /// Its own memory tells what has arrived.
+    Memory,
+}
+
 /// A transfer by its handle.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
@@ -42,8 +53,8 @@ pub(crate) struct Transfer {
     pub(crate) flushes: u32,
     /// The post has returned: no further flush will be issued.
     pub(crate) returned: bool,
-    /// Its operations are so large that each completes where it is counted.
-    pub(crate) shows: bool,
+    /// How it can be seen to move where no connection shows that.
+    pub(crate) shows: Shows,
     pub(crate) progress: Progress,
 }
 

@@ -15,6 +15,7 @@ use crate::time::Nanos;
 use crate::verdict::Cause;
 use crate::wire::PeerBook;
 
+mod batches;
 mod case;
 mod early;
 mod freed;
@@ -127,6 +128,8 @@ pub(crate) struct Book {
     armed_at: Option<Nanos>,
     /// By open room: when one last completed for its open transfers, and the bytes of all of them.
     operated: BTreeMap<Seq, (Nanos, u64)>,
+    /// Since when the memory of an open batch is read, and what had arrived of it at the last time.
+    batches_read: BTreeMap<Handle, (Nanos, u64)>,
 }
 
 impl Book {

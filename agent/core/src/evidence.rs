@@ -104,6 +104,12 @@ words! {
         /// No operation of UCX has completed on the endpoint of the room's open transfers since
         /// `at`, from when on each is counted.
         OperationsStill = 44, "operations_still";
+        /// `amount` more bytes of the room's open batches have arrived by their own memory (Mooncake)
+        /// since that is read, the last at `at`.
+        BatchMoved = 45, "batch_moved";
+        /// By their own memory no byte of the room's open batches (Mooncake) has arrived since `at`,
+        /// from when on it is read.
+        BatchStill = 46, "batch_still";
     }
 }
 

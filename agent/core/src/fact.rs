@@ -282,6 +282,13 @@ pub enum Fact {
     /// An endpoint failed: its address and `ucs_status_t`.
     EpError(u64, i32),
 
+    /// A thread submits a batch of Mooncake.
+    Batch(Tid, Handle),
+    /// Bytes that have arrived of a batch of Mooncake, by its own memory; `None` where that cannot be
+    /// read any more.
+    BatchRead(Handle, Option<u64>),
+    /// A batch of Mooncake is freed.
+    BatchEnd(Handle),
     /// From now on each operation of UCX that completes on an endpoint of the worker is counted, or
     /// not any more.
     Armed(bool),

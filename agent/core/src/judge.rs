@@ -164,10 +164,12 @@ pub struct Case<'a> {
     pub blocks: bool,
     /// Its transfer that is open longest, and since when.
     pub oldest_open: Option<(Handle, Nanos)>,
-    /// Since when each operation of UCX is counted that completes for its open transfers; `None`
-    /// where one could complete without.
+    /// Since when each operation of UCX is counted that completes for its open transfers, or the
+    /// memory of its open batches is read; `None` where something could move without.
     pub counted_since: Option<Nanos>,
-    /// When the last of those completed, and the bytes of all of them.
+    /// Whether its open transfers are batches of Mooncake.
+    pub by_batches: bool,
+    /// When the last of what is counted moved, and the bytes of all of it.
     pub operations: Option<(Nanos, u64)>,
     /// The scheduler's last poll of its queue; zero when it never said so.
     pub beat: Nanos,

@@ -184,6 +184,9 @@ impl Ledger {
             }
             Fact::FlushDistance(distance) => book.know_distance(distance),
             Fact::EpError(ep, code) => return book.ep_error(at, ep, code),
+            Fact::Batch(tid, batch) => book.batch(at, tid, batch),
+            Fact::BatchRead(batch, bytes) => book.batch_read(at, batch, bytes),
+            Fact::BatchEnd(batch) => book.xfer_release(at, batch, None),
             Fact::Armed(on) => book.arm(at, on),
             Fact::Operations(ep, bytes) => book.operations(at, ep, bytes),
             Fact::Wire(peer, meter) => book.wire(at, peer, meter, &policy),

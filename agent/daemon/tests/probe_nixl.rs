@@ -14,6 +14,8 @@
 
 #[path = "probe_support/nixl.rs"]
 mod nixl;
+#[path = "probe_support/pair.rs"]
+mod pair;
 mod probe_support;
 
 use std::collections::BTreeMap;
@@ -22,52 +24,12 @@ use inflightd::probe::{Builds, Family, Group, Options, Probes};
 use inflightd_abi::{
     layout::{NIXL_IN_PROG, NIXL_NOT_POSTED, NIXL_SUCCESS},
     mishap::Mishap,
-    record::{EpError, Exit, Flush, FlushDone, Record, XferPost, XferRet, text},
+    record::{Flush, text},
 };
 use nixl::Peer;
+use pair::{Seen, pair, seen};
 use probe_support::{drain_until, load, summary, turn};
 use serde_json::json;
-
-/// What the records of one process say.
-#[derive(Default)]
-struct Seen {
-    posts: Vec<XferPost>,
-    returns: Vec<XferRet>,
-    releases: Vec<XferRet>,
-    flushes: Vec<Flush>,
-    dones: Vec<FlushDone>,
-    errors: Vec<EpError>,
-    exits: Vec<Exit>,
-}
-
-fn seen(records: &[Record], pid: u32) -> Seen {
-    let mut seen = Seen::default();
-    for record in records.iter().filter(|record| record.head().tgid == pid) {
-        match record {
-            Record::XferPost(post) => seen.posts.push(*post),
-            Record::XferRet(ret) => seen.returns.push(*ret),
-            Record::XferRelease(release) => seen.releases.push(*release),
-            Record::Flush(flush) => seen.flushes.push(*flush),
-            Record::FlushDone(done) => seen.dones.push(*done),
-            Record::EpError(error) => seen.errors.push(*error),
-            Record::Exit(exit) => seen.exits.push(*exit),
-            other => panic!("{other:?}"),
-        }
-    }
-    seen
-}
-
-fn pair(options: Options) -> (Probes, Peer, Peer) {
-    let mut probes = load(options);
-    let decode = Peer::start("decode-agent-with-a-long-name");
-    let mut prefill = Peer::start("prefill-agent");
-    let report = probes.attach_process(prefill.pid());
-    for group in [Group::XferPost, Group::XferRelease, Group::Flush, Group::EpError] {
-        assert!(report.sees(group), "{group:?}: {report:#?}");
-    }
-    prefill.connect(&decode);
-    (probes, prefill, decode)
-}
 
 #[test]
 fn one_transfer_is_seen_from_post_to_release() {
@@ -105,50 +67,6 @@ fn one_transfer_is_seen_from_post_to_release() {
     let release = seen.releases[0];
     assert_eq!((release.handle, release.status, release.known), (post.handle, NIXL_SUCCESS, 1));
     assert_eq!(probes.lost(), 0);
-    assert!(probes.mishaps().iter().all(|(_, count)| *count == 0), "{:?}", probes.mishaps());
-    drop(decode);
-}
-
-/// What is counted of a process, over all endpoints.
-fn counted(probes: &Probes, pid: u32) -> (u64, u64) {
-    let of = probes.operations().into_iter().filter(|(of, _)| of.tgid == pid);
-    of.fold((0, 0), |(count, bytes), (_, of)| (count + of.count, bytes + of.bytes))
-}
-
-#[test]
-fn each_operation_of_an_armed_process_is_counted_with_its_bytes() {
-    let _turn = turn();
-    let (mut probes, mut prefill, decode) = pair(Options::default());
-    let pid = prefill.pid();
-    let run = |prefill: &mut Peer, descs: u64, size: u64| {
-        let run = json!({"do": "run", "count": 3, "descs": descs, "size": size});
-        let answer = prefill.ask(&run);
-        assert!(answer["failed"].is_null(), "{answer}");
-    };
-    run(&mut prefill, 4, 65_536);
-    assert_eq!(probes.operations(), [], "nothing is counted before it is asked for");
-    assert_eq!(probes.arm(pid), Ok(true));
-    let links = probes.links();
-    assert_eq!((probes.arm(pid), probes.links()), (Ok(true), links), "armed once");
-    for (descs, size) in
-        [(1_u64, 16_384_u64), (32, 16_384), (500, 16_384), (32, 65_536), (1, 8 << 20)]
-    {
-        let before = counted(&probes, pid);
-        run(&mut prefill, descs, size);
-        let after = counted(&probes, pid);
-        println!("{descs} x {size}: {} operations", after.0 - before.0);
-        let told = (after.0 - before.0, after.1 - before.1);
-        assert_eq!(told, (3 * descs, 3 * descs * size));
-    }
-    let records = drain_until(&mut probes, |all| seen(all, pid).releases.len() == 18);
-    let flushed: Vec<u64> = seen(&records, pid).flushes.iter().map(|flush| flush.ep).collect();
-    for (of, counted) in probes.operations() {
-        assert!(flushed.contains(&of.ep) && counted.errors == 0, "{of:?} {counted:?} {flushed:?}");
-    }
-    probes.disarm(pid);
-    assert_eq!((probes.operations(), probes.links()), (Vec::new(), links - 1));
-    run(&mut prefill, 32, 65_536);
-    assert_eq!(probes.operations(), []);
     assert!(probes.mishaps().iter().all(|(_, count)| *count == 0), "{:?}", probes.mishaps());
     drop(decode);
 }

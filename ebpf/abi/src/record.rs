@@ -50,6 +50,10 @@ pub enum Kind {
     EpError = 32,
     /// A thread of a watched process ended: an [`Exit`].
     Exit = 40,
+    /// Entry of `mooncake::TransferEngine::submitTransfer`: a [`Batch`].
+    Batch = 50,
+    /// Entry of `mooncake::TransferEngine::freeBatchID`: a [`Batch`].
+    BatchEnd = 51,
 }
 
 impl Kind {
@@ -239,6 +243,16 @@ pub struct Exit {
     pub reserved: u32,
 }
 
+/// A batch of Mooncake is submitted, or freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
+#[repr(C)]
+pub struct Batch {
+    /// Time, thread and kind.
+    pub head: Head,
+    /// The batch's id: the address of its `BatchDesc`.
+    pub batch: u64,
+}
+
 /// Any record, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record {
@@ -260,6 +274,10 @@ pub enum Record {
     EpError(EpError),
     /// A thread ended.
     Exit(Exit),
+    /// A batch of Mooncake is submitted.
+    Batch(Batch),
+    /// A batch of Mooncake is freed.
+    BatchEnd(Batch),
 }
 
 /// Why bytes from the ring are not a record.
@@ -318,6 +336,8 @@ impl Record {
             kind if kind == Kind::FlushDone as u32 => read(bytes).map(Self::FlushDone),
             kind if kind == Kind::EpError as u32 => read(bytes).map(Self::EpError),
             kind if kind == Kind::Exit as u32 => read(bytes).map(Self::Exit),
+            kind if kind == Kind::Batch as u32 => read(bytes).map(Self::Batch),
+            kind if kind == Kind::BatchEnd as u32 => read(bytes).map(Self::BatchEnd),
             kind => Err(RecordError::UnknownKind(kind)),
         }
     }
@@ -333,6 +353,7 @@ impl Record {
             Self::FlushDone(record) => &record.head,
             Self::EpError(record) => &record.head,
             Self::Exit(record) => &record.head,
+            Self::Batch(record) | Self::BatchEnd(record) => &record.head,
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | `flush_done` | `ucp_ep_flush_completion`; cookie = distance | `FlushDone` |
 //! | `operation_done` | `ucp_proto_request_zcopy_completion`, only in a process with a suspect; cookie = distances | none: it counts in a map |
 //! | `ep_error` | `nixlUcxEp::err_cb` | `EpError` |
+//! | `batch`, `batch_end` | `mooncake::TransferEngine::submitTransfer`, `freeBatchID` | `Batch` |
 //! | `process_exit`, `process_exit_plain` | raw tracepoint `sched_process_exit` | `Exit` |
 //! | `queue_asked` | `ib_modify_qp_with_udata` | none: it keeps the queue pair's state in a map |
 //! | `queue_ended` | `ib_destroy_qp_user` | likewise |
@@ -42,6 +43,7 @@ mod calls;
 mod emit;
 mod maps;
 mod marks;
+mod mooncake;
 mod nixl;
 mod operations;
 mod process;

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
+use super::apt;
 use crate::clock::Moment;
 use crate::shell::{Step, version_of};
 use crate::tree;
@@ -27,9 +28,16 @@ pub(super) struct Venv {
 const VENV: Venv = Venv {
     dir: ".venv",
     pins: &["xtask/pair/requirements.txt", "xtask/surroundings/requirements.txt"],
-    parts: "NIXL, numpy, the OTLP stubs, kubernetes-validate and what they need",
+    parts: "NIXL, Mooncake, numpy, the OTLP stubs, kubernetes-validate and what they need",
 };
 
+/// What Mooncake's engine links and its wheel does not bring: Debian's package, and the library
+/// by which it is known to be there.
+const LIBRARIES: [(&str, &str); 3] = [
+    ("libcurl4", "libcurl.so.4"),
+    ("libibverbs1", "libibverbs.so.1"),
+    ("libnuma1", "libnuma.so.1"),
+];
 /// The interpreter of the virtual environment.
 pub(crate) fn venv_python() -> PathBuf {
     VENV.interpreter()
@@ -42,6 +50,7 @@ pub(crate) fn python(args: &[&str]) -> Command {
 
 /// Make the environment and install what is missing in it.
 pub(crate) fn install() -> Result<()> {
+    apt::want_libraries(&LIBRARIES)?;
     VENV.make()?;
     VENV.install_parts()?;
     fetch_wheels()?;
@@ -93,7 +102,7 @@ impl Venv {
             return Ok(());
         }
         if version_of("python3").is_none() {
-            super::apt::fetch(&["python3", "python3-venv"])?;
+            apt::fetch(&["python3", "python3-venv"])?;
         }
         let what = format!("making the Python environment {}", self.dir);
         let step = Step {

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use super::apt;
 use super::python::Venv;
 use crate::shell::Step;
 use crate::tree;
@@ -17,13 +16,6 @@ const VENV: Venv = Venv {
     pins: &["xtask/sglang/requirements.txt"],
     parts: "SGLang 0.5.23, torch and what they need, 6 GB",
 };
-/// What Mooncake's engine links and its wheel does not bring: Debian's package, and the library
-/// by which it is known to be there.
-const LIBRARIES: [(&str, &str); 3] = [
-    ("libcurl4", "libcurl.so.4"),
-    ("libibverbs1", "libibverbs.so.1"),
-    ("libnuma1", "libnuma.so.1"),
-];
 /// What makes the model.
 const MODEL: &str = "xtask/sglang/model.py";
 
@@ -39,7 +31,6 @@ pub(crate) fn sglang_model() -> PathBuf {
 
 /// Install SGLang with the hook, and make the model, where they are missing.
 pub(crate) fn sglang() -> Result<()> {
-    apt::want_libraries(&LIBRARIES)?;
     VENV.install()?;
     let wanted = tree::text(MODEL.as_ref())?.with_context(|| format!("{MODEL} is not there"))?;
     let step = Step { what: "making a tiny model", fix: "see the lines above" };

@@ -5,11 +5,12 @@
 //! endpoint that it went by, whatever carries it.
 
 use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
 
 use super::Book;
 use super::queue::LOOK_MAX;
-use crate::account::{Account, Transfer};
-use crate::fact::Seq;
+use crate::account::{Account, Shows, Transfer};
+use crate::fact::{Handle, Seq};
 use crate::policy::Policy;
 use crate::time::Nanos;
 
@@ -20,12 +21,12 @@ const OPERATION_MIN: u64 = 16 << 10;
 const OPERATION_MAX: u64 = 16 << 20;
 
 /// Whether each operation of a transfer completes where it is counted, and soon after the last.
-pub(super) fn shows_operations(bytes: Option<u64>, descs: Option<u64>) -> bool {
+pub(super) fn shows_by(bytes: Option<u64>, descs: Option<u64>) -> Shows {
     let mean = |(bytes, descs): (u64, u64)| bytes.checked_div(descs);
-    bytes
-        .zip(descs)
-        .and_then(mean)
-        .is_some_and(|mean| (OPERATION_MIN..=OPERATION_MAX).contains(&mean))
+    match bytes.zip(descs).and_then(mean) {
+        Some(OPERATION_MIN..=OPERATION_MAX) => Shows::Operations,
+        _ => Shows::Never,
+    }
 }
 
 impl Book {
@@ -41,22 +42,32 @@ impl Book {
         let on_it = open.filter(|transfer| transfer.ep == Some(ep) && transfer.posted_at <= at);
         let rooms: BTreeSet<Seq> = on_it.filter_map(|transfer| transfer.seq).collect();
         for seq in rooms {
-            if let Some(account) = self.accounts.get_mut(&seq) {
-                account.progress(at);
-                let (last, all) = self.operated.entry(seq).or_default();
-                *last = at.max(*last);
-                *all = all.saturating_add(bytes);
-            }
+            self.moved_by(at, seq, bytes);
         }
     }
 
-    /// Since when all that completes of the room's open transfers is counted; `None` where something
-    /// of it may complete without.
+    /// More bytes of a room's open transfers have arrived.
+    pub(super) fn moved_by(&mut self, at: Nanos, seq: Seq, bytes: u64) {
+        if let Some(account) = self.accounts.get_mut(&seq) {
+            account.progress(at);
+            let (last, all) = self.operated.entry(seq).or_default();
+            *last = at.max(*last);
+            *all = all.saturating_add(bytes);
+        }
+    }
+
+    /// Since when all that moves of the room's open transfers is seen; `None` where something of it
+    /// may move without.
     pub(super) fn counted_since(&self, account: &Account) -> Option<Nanos> {
-        let since = self.armed_at?;
-        let mut open = self.open_transfers(account).peekable();
-        let known = open.peek().is_some() && open.all(would_show);
-        (known && !account.unseen_open()).then_some(since)
+        if account.unseen_open() {
+            return None;
+        }
+        let since = |(handle, transfer): (Handle, &Transfer)| match transfer.shows {
+            Shows::Memory => self.batches_read.get(&handle).map(|(since, _)| *since),
+            _ => self.armed_at.filter(|_| would_show(transfer)),
+        };
+        let all: Option<Vec<Nanos>> = self.open_handles(account).map(since).collect();
+        all?.into_iter().max()
     }
 
     /// Whether counting would tell of a suspect what nothing else does. The transfers that were
@@ -76,10 +87,14 @@ impl Book {
     }
 }
 
-/// Whether all that completes of a transfer would be counted: it went by one endpoint, which is
-/// known, in large operations.
+/// Whether all that moves of a transfer can be seen: its memory tells, or it went by one endpoint,
+/// which is known, in large operations.
 const fn would_show(transfer: &Transfer) -> bool {
-    transfer.shows && transfer.flushes == 1 && transfer.ep.is_some()
+    match transfer.shows {
+        Shows::Never => false,
+        Shows::Operations => transfer.flushes == 1 && transfer.ep.is_some(),
+        Shows::Memory => true,
+    }
 }
 
 fn transfer_begun(account: &Account) -> Nanos {

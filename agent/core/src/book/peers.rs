@@ -135,7 +135,7 @@ impl Book {
         self.open_handles(account).map(|(_, transfer)| transfer)
     }
 
-    fn open_handles<'a>(
+    pub(super) fn open_handles<'a>(
         &'a self,
         account: &'a Account,
     ) -> impl Iterator<Item = (Handle, &'a Transfer)> {

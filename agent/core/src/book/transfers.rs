@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use super::operations::shows_operations;
+use super::operations::shows_by;
 use super::{Book, TRANSFERS_MAX};
 use crate::account::{Failure, PENDING_MAX, Progress, Transfer};
 use crate::fact::{Handle, Peer, Room, Seq, Tid};
@@ -52,7 +52,7 @@ impl Book {
             pending: Vec::new(),
             flushes: 0,
             returned: false,
-            shows: shows_operations(bytes, descs),
+            shows: shows_by(bytes, descs),
             progress: Progress::Open,
         };
         if let Some(seq) = seq {
@@ -98,6 +98,7 @@ impl Book {
     fn forget(&mut self, handle: Handle) {
         let Some(transfer) = self.transfers.remove(&handle) else { return };
         self.by_post.remove(&(transfer.posted_at, handle));
+        self.batches_read.remove(&handle);
         for request in transfer.pending {
             self.flushes.forget(request);
         }

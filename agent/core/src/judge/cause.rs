@@ -11,6 +11,7 @@ use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::verdict::Cause;
 
+mod counted;
 mod queued;
 mod rdma;
 
@@ -364,21 +365,12 @@ pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
     if let Some(peer) = case.unseen_bytes_to() {
         evidence.push(Evidence::of(Id::BytesUnseen).peer(peer.peer));
     }
-    evidence.extend(operations(case));
+    evidence.extend(counted::evidence(case));
     for peer in case.peers.iter().filter(|peer| peer.moved.any()) {
         let moved = Evidence::of(Id::WireMoved).amount(peer.moved.bytes()).peer(peer.peer);
         evidence.push(peer.growth_at.map_or(moved, |at| moved.at(at)));
     }
     evidence
-}
-
-/// What completed of its open transfers while that was counted, and since when nothing has.
-fn operations(case: &Case<'_>) -> impl Iterator<Item = Evidence> {
-    let done = case.operations;
-    let done = done.map(|(at, bytes)| Evidence::of(Id::OperationsDone).amount(bytes).at(at));
-    let last = case.operations.map_or(Nanos::ZERO, |(at, _)| at);
-    let still = case.counted_since.filter(|since| *since > last);
-    done.into_iter().chain(still.map(|since| Evidence::of(Id::OperationsStill).at(since)))
 }
 
 /// Events lost since the append, over all sources.

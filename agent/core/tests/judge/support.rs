@@ -73,6 +73,7 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         blocks: false,
         oldest_open: None,
         counted_since: None,
+        by_batches: false,
         operations: None,
         beat: ago(0),
         posts_would_show: true,

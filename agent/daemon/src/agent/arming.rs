@@ -1,7 +1,10 @@
-//! Counting UCX's operations while a room is a suspect of which nothing else shows whether it moves.
+//! Counting UCX's operations while a room is a suspect of which nothing else shows whether it moves,
+//! and reading batches of Mooncake.
 //!
 //! The ledger says for whom. What it costs is bounded: by the processes that are counted at once, and
 //! by the hits of each, which the agent reads and ends the counting by.
+
+mod batches;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +15,7 @@ use inflightd_core::{Fact, Nanos};
 use super::Agent;
 use crate::clock::Clock;
 use crate::hits::Hits;
+use batches::Batches;
 
 /// Most processes that are counted at once.
 const ARMED_MAX: usize = 16;
@@ -32,6 +36,7 @@ const LINGER: Nanos = Nanos::from_millis(500);
 pub(super) struct Arming {
     looked_at: Nanos,
     of: BTreeMap<u32, Armed>,
+    batches: Batches,
     /// Until when each is let alone.
     resting: BTreeMap<u32, Nanos>,
     /// Hits of all processes that were ever counted.
@@ -88,6 +93,7 @@ impl Agent {
         }
         self.peers.arming.looked_at = now;
         let wanted = self.wanted_arming(now);
+        self.read_batches(|pid| wanted.contains(&pid));
         self.read_operations(now);
         let is_over = |(pid, armed): (&u32, &mut Armed)| {
             if wanted.contains(pid) {

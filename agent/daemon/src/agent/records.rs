@@ -68,6 +68,8 @@ impl Agent {
                 self.tell_process(head.tgid, at, &Fact::EpError(error.ep, error.status));
             }
             Record::Exit(exit) => self.take_exit(exit),
+            Record::Batch(batch) => self.take_batch(Kind::Batch, batch),
+            Record::BatchEnd(batch) => self.take_batch(Kind::BatchEnd, batch),
         }
     }
 
@@ -168,7 +170,13 @@ impl Agent {
 
     /// Tells what a thread did on the wire to the worker that it works for. In a process with
     /// several workers that is the one whose rooms it has served, else the first.
-    fn tell_wire(&mut self, pid: u32, tid: Tid, at: Nanos, fact: Fact) -> Option<Worker> {
+    pub(super) fn tell_wire(
+        &mut self,
+        pid: u32,
+        tid: Tid,
+        at: Nanos,
+        fact: Fact,
+    ) -> Option<Worker> {
         let mut of_process = self.workers.values().filter(|watched| watched.pid == pid);
         let first = of_process.clone().next();
         let worker = of_process

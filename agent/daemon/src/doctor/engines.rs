@@ -251,5 +251,6 @@ const fn family(family: Family) -> &'static str {
         Family::Nixl => "nixl",
         Family::NixlUcx => "nixl_ucx",
         Family::Ucp => "ucp",
+        Family::Mooncake => "mooncake",
     }
 }

@@ -200,7 +200,7 @@ fn libraries(report: &Report, page: &mut Page) {
 fn library(row: &LibraryRow, cost: &str, page: &mut Page) {
     let build = match (&row.build, row.family) {
         (Some(build), _) => format!("known: {build}"),
-        (None, "nixl" | "ucp") => "build not known".to_owned(),
+        (None, "nixl" | "ucp" | "mooncake") => "build not known".to_owned(),
         _ => "any build".to_owned(),
     };
     page.line(&format!("  {}", row.path), 4);

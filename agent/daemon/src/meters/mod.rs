@@ -1,5 +1,6 @@
 //! Sources that are read, not delivered: connections and processes.
 
+pub mod batch;
 mod connections;
 mod diag;
 mod netlink;

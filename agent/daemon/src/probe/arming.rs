@@ -16,6 +16,7 @@ use inflightd_abi::operations::{Endpoint, Operations};
 
 use super::{
     attach::{Probes, attach_point},
+    builds::BatchLayout,
     load::{LoadError, take},
     plan::Point,
 };
@@ -101,6 +102,12 @@ impl Probes {
             parts.map(|point| (object.library.target(), point))
         });
         points.collect()
+    }
+
+    /// Where a batch of Mooncake keeps what has arrived of it, in the build that a process maps.
+    pub fn batch_layout(&self, pid: u32) -> Option<BatchLayout> {
+        let used = self.objects.values().filter(|object| object.users.contains(&pid));
+        used.flat_map(|object| &object.parts).find_map(|part| part.plan.batch)
     }
 
     /// Ends what [`Self::arm`] began; a process that is not counted is no error. Returns at once.

@@ -31,6 +31,8 @@ struct Table {
     nixl: Vec<NixlRow>,
     #[serde(default)]
     ucp: Vec<UcpRow>,
+    #[serde(default)]
+    mooncake: Vec<MooncakeRow>,
 }
 
 #[derive(Deserialize)]
@@ -60,6 +62,35 @@ struct UcpRow {
     request: String,
     operation_ep: Option<i16>,
     operation_bytes: Option<i16>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MooncakeRow {
+    name: String,
+    build_id: String,
+    tasks: u64,
+    task_bytes: u64,
+    transferred: u64,
+}
+
+/// Where a batch of Mooncake keeps what has arrived of it, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLayout {
+    /// From the batch to the `std::vector` of its tasks.
+    pub tasks: u64,
+    /// Size of a task.
+    pub task_bytes: u64,
+    /// From a task to its count of bytes that have arrived, a `u64`.
+    pub transferred: u64,
+}
+
+/// A build of Mooncake whose batches are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MooncakeBuild {
+    pub(crate) name: String,
+    pub(crate) build_id: BuildId,
+    pub(crate) layout: BatchLayout,
 }
 
 /// A NIXL build whose handle's layout is known.
@@ -97,6 +128,7 @@ pub(crate) struct UcpBuild {
 pub struct Builds {
     nixl: Vec<NixlBuild>,
     ucp: Vec<UcpBuild>,
+    mooncake: Vec<MooncakeBuild>,
 }
 
 impl Builds {
@@ -107,7 +139,7 @@ impl Builds {
 
     /// No build at all: every library is unknown. For tests of the degraded mode.
     pub const fn none() -> Self {
-        Self { nixl: Vec::new(), ucp: Vec::new() }
+        Self { nixl: Vec::new(), ucp: Vec::new(), mooncake: Vec::new() }
     }
 
     /// Reads a table in the form of `builds.toml`.
@@ -119,7 +151,12 @@ impl Builds {
         }
         let nixl = table.nixl.into_iter().map(NixlBuild::from_row);
         let ucp = table.ucp.into_iter().map(UcpBuild::from_row);
-        Ok(Self { nixl: nixl.collect::<Result<_, _>>()?, ucp: ucp.collect::<Result<_, _>>()? })
+        let mooncake = table.mooncake.into_iter().map(MooncakeBuild::from_row);
+        Ok(Self {
+            nixl: nixl.collect::<Result<_, _>>()?,
+            ucp: ucp.collect::<Result<_, _>>()?,
+            mooncake: mooncake.collect::<Result<_, _>>()?,
+        })
     }
 
     /// Slots and layouts for the kernel side, slot 0 left out.
@@ -135,6 +172,11 @@ impl Builds {
     /// A build of UCP.
     pub(crate) fn ucp(&self, build_id: Option<&BuildId>) -> Option<&UcpBuild> {
         self.ucp.iter().find(|build| Some(&build.build_id) == build_id)
+    }
+
+    /// A build of Mooncake.
+    pub(crate) fn mooncake(&self, build_id: Option<&BuildId>) -> Option<&MooncakeBuild> {
+        self.mooncake.iter().find(|build| Some(&build.build_id) == build_id)
     }
 }
 
@@ -156,6 +198,14 @@ impl NixlBuild {
             },
             end: row.end,
         })
+    }
+}
+
+impl MooncakeBuild {
+    fn from_row(row: MooncakeRow) -> Result<Self, BuildsError> {
+        let MooncakeRow { name, build_id, tasks, task_bytes, transferred } = row;
+        let layout = BatchLayout { tasks, task_bytes, transferred };
+        Ok(Self { name, build_id: parse_build_id(&build_id)?, layout })
     }
 }
 

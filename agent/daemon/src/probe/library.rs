@@ -15,7 +15,7 @@ use rustix::fs::fstatfs;
 
 use super::{
     elf::{self, BuildId, Depth, ElfError, Exports, Function, Search},
-    plan,
+    symbols,
 };
 use crate::proc::Mapping;
 
@@ -33,11 +33,14 @@ pub enum Family {
     NixlUcx,
     /// UCP, `libucp.so.0` or, in a wheel, `libucp-HASH.so.0.0.0`.
     Ucp,
+    /// Mooncake's transfer engine, `mooncake/engine.so` in its wheel.
+    Mooncake,
 }
 
 impl Family {
     /// Every family.
-    pub const ALL: [Self; 4] = [Self::Inflight, Self::Nixl, Self::NixlUcx, Self::Ucp];
+    pub const ALL: [Self; 5] =
+        [Self::Inflight, Self::Nixl, Self::NixlUcx, Self::Ucp, Self::Mooncake];
 
     /// What a file of this name is expected to be.
     pub fn of(file_name: &str) -> Option<Self> {
@@ -64,7 +67,10 @@ pub fn is_telling(path: &Path) -> bool {
     let has = |text: &[u8], word: &[u8]| {
         text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word))
     };
-    has(bytes, b"nixl") || has(name, b"libucp") || has(name, b"libinflight")
+    has(bytes, b"nixl")
+        || has(bytes, b"mooncake/")
+        || has(name, b"libucp")
+        || has(name, b"libinflight")
 }
 
 /// Which library: the file that the kernel puts probes on, and its build.
@@ -167,7 +173,7 @@ impl Library {
 
     /// Reads the functions that a catalogue could want.
     pub(crate) fn exports(&self, depth: Depth) -> Result<Exports, ElfError> {
-        elf::exports(&self.file, &Search { begin: plan::BEGIN, wanted: &plan::wanted, depth })
+        elf::exports(&self.file, &Search { begin: symbols::BEGIN, wanted: &symbols::wanted, depth })
     }
 
     /// The key under which this library is known outside.

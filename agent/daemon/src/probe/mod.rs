@@ -61,11 +61,12 @@ mod report;
 mod ring;
 mod rules;
 mod survey;
+mod symbols;
 mod trial;
 
 pub use attach::{Holdings, Probes};
 pub use btf::kernel_types;
-pub use builds::{Builds, BuildsError};
+pub use builds::{BatchLayout, Builds, BuildsError};
 pub use cost::hit_cost;
 pub use elf::{BuildId, ElfError};
 pub use library::{Family, ObjectKey, is_telling};

@@ -15,6 +15,7 @@ use super::{
     plan::{self, Gap, Plan},
     report::{AttachError, LibraryReport},
     rules::Rules,
+    symbols,
 };
 use crate::proc::Mapping;
 
@@ -90,7 +91,7 @@ pub(crate) struct Object {
 impl Object {
     /// Plans what an object gets; `None` where there is nothing to probe.
     pub(crate) fn plan(library: Library, exports: &Exports, rules: &Rules) -> Option<Self> {
-        let parts: Vec<Part> = plan::families(exports)
+        let parts: Vec<Part> = symbols::families(exports)
             .into_iter()
             .map(|family| Part {
                 family,

@@ -9,9 +9,12 @@ use inflightd_abi::{
 };
 
 use super::{
-    builds::{Builds, NixlBuild, UcpBuild},
+    builds::{BatchLayout, Builds, NixlBuild, UcpBuild},
     library::{Family, ObjectView},
     opcode::{self, Refusal},
+    symbols::{
+        ERR_CB, FLUSH, FLUSH_DONE, FREE_BATCH, OPERATION_DONE, POST_XFER, RELEASE_XFER, SUBMIT,
+    },
 };
 
 /// What is seen when its points are attached.
@@ -29,11 +32,13 @@ pub enum Group {
     Flush,
     /// An endpoint fails.
     EpError,
+    /// A batch of Mooncake is submitted, and freed.
+    Batch,
 }
 
 impl Group {
     /// Every group.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Mark(Kind::Open),
         Self::Mark(Kind::Append),
         Self::Mark(Kind::Serve),
@@ -47,6 +52,7 @@ impl Group {
         Self::XferRelease,
         Self::Flush,
         Self::EpError,
+        Self::Batch,
     ];
 }
 
@@ -62,6 +68,7 @@ impl fmt::Display for Group {
             Self::XferRelease => "xfer_release",
             Self::Flush => "flush",
             Self::EpError => "ep_error",
+            Self::Batch => "batch",
         })
     }
 }
@@ -95,46 +102,6 @@ pub enum ReturnRisk {
          return probe"
     )]
     Seccomp(String),
-}
-
-// C++ symbols up to where the argument types begin to differ between versions: the arguments
-// that are read come before that.
-const POST_XFER: &str = "_ZNK9nixlAgent11postXferReqEP12nixlXferReqH";
-const RELEASE_XFER: &str = "_ZNK9nixlAgent14releaseXferReqEP12nixlXferReqH";
-const ERR_CB: &str = "_ZN9nixlUcxEp6err_cbEP6ucp_ep";
-const FLUSH: &str = "ucp_ep_flush_nbx";
-const FLUSH_DONE: &str = "ucp_ep_flush_completion";
-const OPERATION_DONE: &str = "ucp_proto_request_zcopy_completion";
-
-/// How the names of all functions begin that could be probed.
-pub(crate) const BEGIN: &[&str] =
-    &["inflight_mark_", "_ZNK9nixlAgent1", "_ZN9nixlUcxEp6err_cb", "ucp_ep_flush_", OPERATION_DONE];
-
-/// The functions of a family that can be probed: names, or how they begin.
-const fn symbols(family: Family) -> &'static [&'static str] {
-    match family {
-        Family::Inflight => &["inflight_mark_"],
-        Family::Nixl => &[POST_XFER, RELEASE_XFER],
-        Family::NixlUcx => &[ERR_CB],
-        Family::Ucp => &[FLUSH, FLUSH_DONE, OPERATION_DONE],
-    }
-}
-
-/// Whether a function could be probed.
-pub(crate) fn wanted(name: &str) -> bool {
-    Family::ALL
-        .into_iter()
-        .flat_map(symbols)
-        .any(|symbol| name.starts_with(symbol) && !name.contains('.'))
-}
-
-/// What an object is to us, by the functions that it defines: nothing, one family, or several that
-/// were linked into one.
-pub(crate) fn families(view: &dyn ObjectView) -> Vec<Family> {
-    Family::ALL
-        .into_iter()
-        .filter(|family| symbols(*family).iter().any(|name| !view.functions(name).is_empty()))
-        .collect()
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -243,6 +210,8 @@ pub(crate) struct Plan {
     /// Where operations are counted as they complete: attached to one process at a time, while it has
     /// a suspect.
     pub(crate) armed: Option<Point>,
+    /// Where a batch keeps what has arrived of it, where the build is known.
+    pub(crate) batch: Option<BatchLayout>,
 }
 
 /// Plans one library: every group of its family is in a bundle or has a gap.
@@ -265,6 +234,12 @@ pub(crate) fn plan(
             plan.armed = build.and_then(|build| operations(build, view));
             plan.ucp(build, returns)
         }
+        Family::Mooncake => {
+            let build = builds.mooncake(view.build_id());
+            plan.build = build.map(|build| build.name.clone());
+            plan.batch = build.map(|build| build.layout);
+            batches()
+        }
     };
     for Wants { groups, points } in wants {
         match points.iter().map(|want| point(want, view)).collect::<Result<Vec<_>, _>>() {
@@ -280,6 +255,13 @@ fn operations(build: &UcpBuild, view: &dyn ObjectView) -> Option<Point> {
     let (ep, bytes) = build.operation?;
     let symbol = Symbol::Exact(OPERATION_DONE);
     point(&Want::entry("operation_done", symbol, operation_cookie(ep, bytes)), view).ok()
+}
+
+/// An end that is missed would leave a batch open for ever: its probe comes first.
+fn batches() -> Vec<Wants> {
+    let end = Want::entry("batch_end", Symbol::Prefix(FREE_BATCH), 0);
+    let begin = Want::entry("batch", Symbol::Prefix(SUBMIT), 0);
+    vec![Wants { groups: vec![Group::Batch], points: vec![end, begin] }]
 }
 
 fn marks() -> Vec<Wants> {

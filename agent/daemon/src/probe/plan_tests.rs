@@ -4,6 +4,7 @@ use inflightd_abi::layout::Register;
 
 use super::*;
 use crate::probe::elf::{BuildId, Exports, Function};
+use crate::probe::symbols::{BEGIN, families, wanted};
 
 const PUSH: &[u8] = &[0x55];
 
@@ -27,7 +28,9 @@ fn builds() -> Builds {
         "[[nixl]]\nname = 'n'\nbuild_id = 'aa'\nremote_agent = 1\nnotif = 2\nhas_notif = 3\n\
          op = 4\nstatus = 5\ntotal_bytes = 6\ndesc_count = 7\nend = 2\nend_status = -8\n\
          [[ucp]]\nname = 'u'\nbuild_id = 'bb'\ndistance = -128\nissued = 1\nep = 'rbx'\n\
-         request = 'rbp'\noperation_ep = -120\noperation_bytes = -48\n",
+         request = 'rbp'\noperation_ep = -120\noperation_bytes = -48\n\
+         [[mooncake]]\nname = 'm'\nbuild_id = 'dd'\ntasks = 16\ntask_bytes = 112\n\
+         transferred = 24\n",
     )
     .unwrap()
 }
@@ -176,7 +179,9 @@ fn every_mark_has_a_point_with_its_kind_and_an_old_library_has_gaps() {
 
 #[test]
 fn the_filter_lets_through_what_the_catalogue_wants() {
-    for name in [POST, RELEASE, "ucp_ep_flush_nbx", "inflight_mark_open"] {
+    const SUBMIT: &str = "_ZN8mooncake14TransferEngine14submitTransferEmRKSt6vectorI";
+    const FREE: &str = "_ZN8mooncake14TransferEngine11freeBatchIDEm";
+    for name in [POST, RELEASE, SUBMIT, FREE, "ucp_ep_flush_nbx", "inflight_mark_open"] {
         assert!(wanted(name), "{name}");
         assert!(BEGIN.iter().any(|begin| name.starts_with(begin)), "{name} is searched for");
     }
@@ -194,4 +199,18 @@ fn what_an_object_is_shows_in_its_functions() {
     let view = library(None, &[("ucp_ep_flush_nbx", 1, PUSH), ("inflight_mark_open", 2, PUSH)]);
     assert_eq!(families(&view), [Family::Inflight, Family::Ucp]);
     assert_eq!(families(&library(None, &[])), []);
+}
+
+#[test]
+fn both_ends_of_a_batch_are_probed_or_none() {
+    const SUBMIT: &str = "_ZN8mooncake14TransferEngine14submitTransferEmRKSt6vectorI";
+    const FREE: &str = "_ZN8mooncake14TransferEngine11freeBatchIDEm";
+    let both = [(SUBMIT, 1, PUSH), (FREE, 2, PUSH)];
+    let whole = plan_of(Family::Mooncake, &library(Some(&[0xdd]), &both));
+    let layout = BatchLayout { tasks: 16, task_bytes: 112, transferred: 24 };
+    let programs: Vec<&str> = whole.bundles[0].points.iter().map(|point| point.program).collect();
+    assert_eq!((programs, whole.batch), (vec!["batch_end", "batch"], Some(layout)));
+    let half = plan_of(Family::Mooncake, &library(None, &[(SUBMIT, 1, PUSH)]));
+    assert_eq!((half.bundles.len(), half.batch), (0, None));
+    assert_eq!(half.gaps, [(Group::Batch, Gap::Missing(FREE))]);
 }

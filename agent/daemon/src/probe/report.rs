@@ -85,7 +85,7 @@ pub struct LibraryReport {
 impl LibraryReport {
     /// Whether the records of this library lack fields because its build is not known.
     pub fn degraded(&self) -> bool {
-        matches!(self.family, Family::Nixl | Family::Ucp) && self.build.is_none()
+        matches!(self.family, Family::Nixl | Family::Ucp | Family::Mooncake) && self.build.is_none()
     }
 
     /// The known build in words.

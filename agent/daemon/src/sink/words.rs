@@ -114,6 +114,14 @@ impl Said<'_> {
                 let since = self.at(" since");
                 format!("no operation of UCX completed on its endpoint{since}, each is counted")
             }
+            Id::BatchMoved => {
+                let last = self.at(", the last at");
+                format!("{bytes} more arrived of its batch, by Mooncake's memory{last}")
+            }
+            Id::BatchStill => {
+                let since = self.at(" since");
+                format!("nothing more arrived of its batch{since}, by Mooncake's memory")
+            }
             Id::PeerRestarted => {
                 let since = self.at(", since");
                 format!("{who} ended before the post and another goes by its name{since}")

@@ -1,5 +1,6 @@
-//! A real NIXL pair in two processes, over UCX on loopback TCP.
+//! A real NIXL pair in two processes, over UCX on loopback TCP, or a pair of Mooncake.
 #![allow(
+    dead_code,
     clippy::panic,
     clippy::unwrap_used,
     reason = "a test ends by a panic, and its helpers are part of it"
@@ -43,10 +44,18 @@ fn python() -> PathBuf {
 impl Peer {
     /// Starts one end and waits until its memory is registered.
     pub(crate) fn start(name: &str) -> Self {
-        let script =
-            PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe_support/nixl_peer.py");
+        Self::run("nixl_peer.py", name)
+    }
+
+    /// The same of Mooncake's engine over TCP, which names its ends itself.
+    pub(crate) fn start_mooncake() -> Self {
+        Self::run("mooncake_peer.py", "")
+    }
+
+    fn run(script: &str, name: &str) -> Self {
+        let support = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/probe_support");
         let mut child = Command::new(python())
-            .arg(script)
+            .arg(support.join(script))
             .args([name, &MEMORY.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -70,8 +79,9 @@ impl Peer {
     fn answer(&mut self) -> Value {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
-        serde_json::from_str(&line)
-            .unwrap_or_else(|_| panic!("the NIXL process ended; did setup install NIXL? `{line}`"))
+        serde_json::from_str(&line).unwrap_or_else(|_| {
+            panic!("the process ended; did `cargo xtask setup` install its library? `{line}`")
+        })
     }
 
     /// Gives a command and waits for its answer.
