@@ -2,7 +2,7 @@
 
 use inflightd_core::coverage::{Reason, Sight, Source};
 use inflightd_core::fact::{
-    Append, Counts, Handle, Load, Meter, Peer, Phase, Room, Seq, Tid, Worker,
+    Append, Counts, Handle, Load, Meter, Peer, Phase, PortTroubles, Room, Seq, Tid, Worker,
 };
 use inflightd_core::{Cause, Event, Fact, Finding, Nanos};
 
@@ -211,6 +211,11 @@ fn wire_fact(keys: &Keys<'_>) -> Result<Fact, ParseError> {
         "batch" => Fact::Batch(tid()?, handle()?),
         "batch_read" => Fact::BatchRead(handle()?, keys.option("bytes")?),
         "batch_end" => Fact::BatchEnd(handle()?),
+        "ports" => Fact::Ports(PortTroubles {
+            timeouts: keys.number("timeouts")?,
+            not_ready: keys.number("not_ready")?,
+            disorder: keys.number("disorder")?,
+        }),
         "armed" => Fact::Armed(keys.flag("on")?),
         "operations" => Fact::Operations(keys.number("ep")?, keys.number("bytes")?),
         "wire" => Fact::Wire(peer()?, meter(keys)?),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use inflightd_core::coverage::Sight;
-use inflightd_core::fact::{Append, Counts, Life, Load, Meter, Outcome, Peer};
+use inflightd_core::fact::{Append, Counts, Life, Load, Meter, Outcome, Peer, PortTroubles};
 use inflightd_core::{Event, Fact, Nanos};
 
 use crate::Input;
@@ -122,6 +122,9 @@ fn write_wire(to: &mut String, fact: &Fact) -> std::fmt::Result {
             option(to, "bytes", *bytes)
         }
         Fact::BatchEnd(batch) => write!(to, "batch_end handle={:#x}", batch.0),
+        Fact::Ports(PortTroubles { timeouts, not_ready, disorder }) => {
+            write!(to, "ports timeouts={timeouts} not_ready={not_ready} disorder={disorder}")
+        }
         Fact::Armed(on) => write!(to, "armed on={}", u8::from(*on)),
         Fact::Operations(ep, bytes) => write!(to, "operations ep={ep:#x} bytes={bytes}"),
         Fact::Wire(peer, meter) => write_meter(to, *peer, meter),

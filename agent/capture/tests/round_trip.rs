@@ -3,7 +3,8 @@
 use inflightd_capture::{Input, ParseError, parse_input, write_input};
 use inflightd_core::coverage::{Reason, Sight, Source};
 use inflightd_core::fact::{
-    Append, Counts, Handle, Life, Load, Meter, Outcome, Peer, Phase, Room, Seq, Tid, Worker,
+    Append, Counts, Handle, Life, Load, Meter, Outcome, Peer, Phase, PortTroubles, Room, Seq, Tid,
+    Worker,
 };
 use inflightd_core::{Cause, Event, Fact, Finding, Nanos};
 use proptest::prelude::*;
@@ -135,6 +136,9 @@ fn fact() -> impl Strategy<Value = Fact> {
         (n(), any::<Option<u64>>()).prop_map(|(b, bytes)| Fact::BatchRead(Handle(b), bytes)),
         n().prop_map(|b| Fact::BatchEnd(Handle(b))),
         any::<bool>().prop_map(Fact::Armed),
+        any::<[u64; 3]>().prop_map(|[timeouts, not_ready, disorder]| {
+            Fact::Ports(PortTroubles { timeouts, not_ready, disorder })
+        }),
         (n(), n()).prop_map(|(ep, bytes)| Fact::Operations(ep, bytes)),
         n().prop_map(|s| Fact::Told(Seq(s), Finding::StoppedMidway, Cause::PeerFrozen)),
     ]

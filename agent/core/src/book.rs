@@ -22,6 +22,7 @@ mod freed;
 mod node;
 mod operations;
 mod peers;
+mod ports;
 mod queue;
 mod rooms;
 mod transfers;
@@ -31,6 +32,7 @@ mod whole;
 use crate::account::Transfer;
 use freed::Freed;
 use node::Node;
+use ports::Ports;
 pub(crate) use queue::Behind;
 use queue::Captive;
 use rooms::ByRoom;
@@ -124,6 +126,7 @@ pub(crate) struct Book {
     stillest: Cell<Nanos>,
     suspect: Cell<Option<Seq>>,
     flushes: Flushes,
+    pub(crate) ports: Ports,
     /// Since when operations are counted as they complete.
     armed_at: Option<Nanos>,
     /// By open room: when one last completed for its open transfers, and the bytes of all of them.

@@ -110,6 +110,13 @@ words! {
         /// By their own memory no byte of the room's open batches (Mooncake) has arrived since `at`,
         /// from when on it is read.
         BatchStill = 46, "batch_still";
+        /// The RDMA ports that the worker may use counted `amount` requests since `at` that nobody
+        /// acknowledged in time; those of others who use them are among them.
+        PortTimeouts = 47, "port_timeouts";
+        /// The same of sends to a far end that had no receive posted.
+        PortNotReady = 48, "port_not_ready";
+        /// The same of packets that were missed or came out of their order.
+        PortDisorder = 49, "port_disorder";
     }
 }
 

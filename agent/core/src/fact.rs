@@ -172,6 +172,30 @@ impl Meter {
     }
 }
 
+/// What RDMA ports have counted of packets that went wrong, in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PortTroubles {
+    /// Requests that nobody acknowledged in time.
+    pub timeouts: u64,
+    /// Sends to a far end that had no receive posted.
+    pub not_ready: u64,
+    /// Packets that were missed or came out of their order.
+    pub disorder: u64,
+}
+
+impl PortTroubles {
+    /// What was counted since `before`; a count that was set back begins anew.
+    #[must_use]
+    pub fn less(self, before: Self) -> Self {
+        let less = |now: u64, before: u64| if now < before { now } else { now - before };
+        Self {
+            timeouts: less(self.timeouts, before.timeouts),
+            not_ready: less(self.not_ready, before.not_ready),
+            disorder: less(self.disorder, before.disorder),
+        }
+    }
+}
+
 /// How many requests an engine says that it has in work, by stage: for an engine whose rooms are
 /// not seen. Stages that it does not state are 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -289,6 +313,8 @@ pub enum Fact {
     BatchRead(Handle, Option<u64>),
     /// A batch of Mooncake is freed.
     BatchEnd(Handle),
+    /// What the RDMA ports that the worker may use have counted, for whomever.
+    Ports(PortTroubles),
     /// From now on each operation of UCX that completes on an endpoint of the worker is counted, or
     /// not any more.
     Armed(bool),

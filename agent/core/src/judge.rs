@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 pub use crate::account::Failure;
 use crate::coverage::Coverage;
 use crate::evidence::{Evidence, EvidenceId as Id};
-use crate::fact::{Handle, Life, Meter, Peer, Phase, Seq, Tid, Worker};
+use crate::fact::{Handle, Life, Meter, Peer, Phase, PortTroubles, Seq, Tid, Worker};
 use crate::policy::Policy;
 use crate::time::Nanos;
 use crate::verdict::{Bytes, Cause, Finding};
@@ -167,6 +167,9 @@ pub struct Case<'a> {
     /// Since when each operation of UCX is counted that completes for its open transfers, or the
     /// memory of its open batches is read; `None` where something could move without.
     pub counted_since: Option<Nanos>,
+    /// What the RDMA ports that the worker may use have counted since about its append, for whomever,
+    /// and since when.
+    pub port_troubles: Option<(Nanos, PortTroubles)>,
     /// Whether its open transfers are batches of Mooncake.
     pub by_batches: bool,
     /// When the last of what is counted moved, and the bytes of all of it.

@@ -187,6 +187,7 @@ impl Ledger {
             Fact::Batch(tid, batch) => book.batch(at, tid, batch),
             Fact::BatchRead(batch, bytes) => book.batch_read(at, batch, bytes),
             Fact::BatchEnd(batch) => book.xfer_release(at, batch, None),
+            Fact::Ports(counts) => book.ports.read(at, counts),
             Fact::Armed(on) => book.arm(at, on),
             Fact::Operations(ep, bytes) => book.operations(at, ep, bytes),
             Fact::Wire(peer, meter) => book.wire(at, peer, meter, &policy),

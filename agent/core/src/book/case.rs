@@ -54,6 +54,7 @@ impl Book {
             blocks: account.left_at.is_some() && self.blocks(account),
             oldest_open: self.oldest_open(account),
             counted_since: self.counted_since(account),
+            port_troubles: self.ports.since(account.appended_at),
             by_batches: self.goes_by_batches(account),
             operations: self.operated.get(&account.seq).copied(),
             beat: self.beat,

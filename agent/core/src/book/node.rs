@@ -110,6 +110,7 @@ impl Book {
             blocks: false,
             oldest_open: None,
             counted_since: None,
+            port_troubles: None,
             by_batches: false,
             operations: None,
             beat: Nanos::ZERO,

@@ -366,6 +366,9 @@ pub(super) fn bytes_evidence(case: &Case<'_>) -> Vec<Evidence> {
         evidence.push(Evidence::of(Id::BytesUnseen).peer(peer.peer));
     }
     evidence.extend(counted::evidence(case));
+    if case.open_transfers > 0 {
+        evidence.extend(counted::of_ports(case));
+    }
     for peer in case.peers.iter().filter(|peer| peer.moved.any()) {
         let moved = Evidence::of(Id::WireMoved).amount(peer.moved.bytes()).peer(peer.peer);
         evidence.push(peer.growth_at.map_or(moved, |at| moved.at(at)));

@@ -73,6 +73,7 @@ pub(crate) fn appended(coverage: &Coverage) -> Case<'_> {
         blocks: false,
         oldest_open: None,
         counted_since: None,
+        port_troubles: None,
         by_batches: false,
         operations: None,
         beat: ago(0),

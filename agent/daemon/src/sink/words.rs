@@ -53,6 +53,13 @@ impl Said<'_> {
         at.unwrap_or_default()
     }
 
+    fn of_ports(&self, what: &str, how: &str) -> String {
+        let (count, since) = (self.count(what), self.at(" since"));
+        format!(
+            "the RDMA ports that it may use counted {count}{since}, {how}, of whoever uses them"
+        )
+    }
+
     fn of_transfers(&self) -> Option<String> {
         let (bytes, code) = (self.bytes(), self.code());
         Some(match self.evidence.id {
@@ -122,6 +129,9 @@ impl Said<'_> {
                 let since = self.at(" since");
                 format!("nothing more arrived of its batch{since}, by Mooncake's memory")
             }
+            Id::PortTimeouts => self.of_ports("request", "not acknowledged in time"),
+            Id::PortNotReady => self.of_ports("send", "for which no receive was posted"),
+            Id::PortDisorder => self.of_ports("packet", "missed or out of order"),
             Id::PeerRestarted => {
                 let since = self.at(", since");
                 format!("{who} ended before the post and another goes by its name{since}")

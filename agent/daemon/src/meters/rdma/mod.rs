@@ -7,6 +7,7 @@
 mod account;
 mod device;
 mod nldev;
+mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,7 +16,7 @@ use std::path::Path;
 
 use inflightd_abi::rdma::Queue;
 use inflightd_core::Nanos;
-use inflightd_core::fact::{Peer, Worker};
+use inflightd_core::fact::{Peer, PortTroubles, Worker};
 
 use super::netlink;
 use super::sockets::{Reading, Target, Wanted};
@@ -24,6 +25,10 @@ pub use device::{CLASS, Device, Driver, Port, devices};
 
 /// How often devices are looked for.
 const LOOK_EVERY: Nanos = Nanos::from_secs(10);
+/// How often a worker's ports are asked what went wrong, and how often while one of its rooms is a
+/// suspect: hardware asks its firmware for it.
+const TROUBLES_EVERY: Nanos = Nanos::from_secs(10);
+const SUSPECT_EVERY: Nanos = Nanos::from_secs(1);
 /// Most pairs of worker and peer that are metered. The victim is the newcomer: its payload is then
 /// not counted.
 const ACCOUNTS_MAX: usize = 16 * 1024;
@@ -44,8 +49,8 @@ pub struct Seen {
 pub struct Found {
     /// Workers that have queue pairs of which it does not show what they have sent.
     pub uncounted: BTreeSet<Worker>,
-    /// Processes that have queue pairs in the kernel's list.
-    pub listed: BTreeSet<u32>,
+    /// Processes that have queue pairs in the kernel's list, with the devices of those.
+    pub listed: BTreeMap<u32, BTreeSet<String>>,
 }
 
 /// Reads RDMA devices and queue pairs, and remembers what ended ones had carried.
@@ -56,6 +61,8 @@ pub struct Rdma {
     socket: Option<OwnedFd>,
     buffer: Vec<u8>,
     accounts: BTreeMap<(Worker, Peer), Account>,
+    /// When the ports of each worker were last asked what went wrong.
+    asked_at: BTreeMap<Worker, Nanos>,
     /// The last failure to read the list, so that it is said once.
     failed: bool,
 }
@@ -79,7 +86,8 @@ impl Rdma {
         seen: Seen,
     ) -> Found {
         let round = self.round(seen);
-        let listed = round.pairs.keys().copied().collect();
+        let devices = |pairs: &Vec<nldev::Pair>| pairs.iter().map(|p| p.device.clone()).collect();
+        let listed = round.pairs.iter().map(|(pid, pairs)| (*pid, devices(pairs))).collect();
         let mut found = Found { listed, ..Found::default() };
         for (of, (worker, reading)) in wanted.iter().zip(readings) {
             let Ok(reading) = reading else {
@@ -172,8 +180,26 @@ impl Rdma {
         Ok(pairs)
     }
 
+    /// What the ports of these devices have counted that went wrong, of all devices where none is
+    /// named; `None` where that was asked for a worker just now, or nothing counts it.
+    pub fn troubles(
+        &mut self,
+        worker: Worker,
+        devices: &BTreeSet<String>,
+        suspect: bool,
+        now: Nanos,
+    ) -> Option<PortTroubles> {
+        let every = if suspect { SUSPECT_EVERY } else { TROUBLES_EVERY };
+        if self.asked_at.get(&worker).is_some_and(|at| now.since(*at) < every) {
+            return None;
+        }
+        self.asked_at.insert(worker, now);
+        trouble::troubles(Path::new(CLASS), devices)
+    }
+
     /// A worker has ended.
     pub fn forget(&mut self, worker: Worker) {
+        self.asked_at.remove(&worker);
         self.accounts.retain(|(of, _), _| *of != worker);
     }
 
