@@ -29,6 +29,8 @@ pub(crate) fn build() -> Result<()> {
 pub(crate) fn compile(source: &Path, to: &Path, also: &[&str]) -> Result<()> {
     let step = Step { what: "building the hook and an engine", fix: "a C compiler is needed" };
     step.quietly(&mut cargo(&["build", "--quiet", "-p", "libinflight", "--profile", "hook"]))?;
+    let folder = to.parent().with_context(|| format!("{} has no folder", to.display()))?;
+    std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let libraries = target().join("hook");
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-Wall", "-Werror"]).arg("-I").arg(root().join("hook/marker/include"));
