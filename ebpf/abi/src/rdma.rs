@@ -11,6 +11,8 @@ pub const QUEUE_SLOTS: u32 = 16 * 1024;
 
 /// `enum ib_qp_state`: a new queue pair.
 pub const STATE_INIT: u32 = 1;
+/// It knows its far end.
+pub const STATE_RTR: u32 = 2;
 /// It sends.
 pub const STATE_RTS: u32 = 3;
 /// It has failed and never sends again.
@@ -21,6 +23,10 @@ pub const STATE_ERR: u32 = 6;
 pub const WQE_STATUS: u64 = 144;
 /// Offset of `dma.length` there.
 pub const WQE_LENGTH: u64 = 184;
+
+/// What stands for the device of a queue pair that is known by its commands to mlx5's firmware only:
+/// which device that is does not show in them.
+pub const DEVX_NAME: [u8; 16] = *b"devx\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// Byte offsets inside the kernel's structures, from its BTF.
 #[derive(

@@ -16,6 +16,7 @@
 //! | `batch`, `batch_end` | `mooncake::TransferEngine::submitTransfer`, `freeBatchID` | `Batch` |
 //! | `process_exit`, `process_exit_plain` | raw tracepoint `sched_process_exit` | `Exit` |
 //! | `queue_asked` | `ib_modify_qp_with_udata` | none: it keeps the queue pair's state in a map |
+//! | `devx_asked` | `mlx5_cmd_do`, `mlx5_cmd_exec` | likewise, of those made by DEVX |
 //! | `queue_ended` | `ib_destroy_qp_user` | likewise |
 //! | `queue_done` | soft-RoCE's `do_complete` | likewise: a send, and its bytes |
 //! | `queue_failed` | soft-RoCE's `rxe_qp_error` | likewise |
@@ -40,6 +41,7 @@
 )]
 
 mod calls;
+mod devx;
 mod emit;
 mod maps;
 mod marks;

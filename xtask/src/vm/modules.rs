@@ -13,7 +13,7 @@ use crate::shell::Step;
 /// What soft-RoCE over a pair of interfaces needs, what the agent reads sockets by, and whether the
 /// machine must have it: what is built in is no module. `rdma_rxe` asks for its checksum by a name
 /// that only `crc32_generic` answers to, and says nothing but "no such file" without it.
-const WANTED: [(&str, bool); 7] = [
+const WANTED: [(&str, bool); 8] = [
     ("crc32_generic", false),
     ("inet_diag", false),
     ("tcp_diag", false),
@@ -21,6 +21,8 @@ const WANTED: [(&str, bool); 7] = [
     ("veth", true),
     ("ib_uverbs", true),
     ("rdma_rxe", true),
+    // Without its hardware: for the probe on its commands.
+    ("mlx5_core", true),
 ];
 
 /// An archive with the modules of a kernel's tree, in the order in which they load.

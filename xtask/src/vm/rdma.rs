@@ -7,6 +7,13 @@ use serde_json::Value;
 use super::data;
 use super::judge::{Said, agent_faults, word};
 
+/// What the agent says of its probes on the kernel's functions, once they are on.
+const SHOWN: [&str; 3] = [
+    "the kernel shows queue pairs",
+    "the kernel shows soft-RoCE",
+    "the kernel shows queue pairs made by DEVX",
+];
+
 /// A case as data.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +54,11 @@ pub(super) fn faults(cases: &[Case], said: &Said<'_>) -> Vec<String> {
         said.all("rdma_line").filter_map(|text| serde_json::from_str(text).ok()).collect();
     let mut faults: Vec<String> = cases.iter().flat_map(|case| case.faults(said, &lines)).collect();
     faults.extend(agent_faults(said, "rdma_exit", &lines));
+    for shown in
+        SHOWN.into_iter().filter(|shown| !said.all("rdma_log").any(|line| line.contains(shown)))
+    {
+        faults.push(format!("the agent does not say: {shown}"));
+    }
     faults
 }
 
@@ -124,6 +136,9 @@ mod tests {
 @@ said port told chunks=3 bytes=300
 @@ said port final chunks=4 bytes=400
 @@ rdma_exit 0
+@@ rdma_log INFO the kernel shows queue pairs
+@@ rdma_log INFO the kernel shows soft-RoCE
+@@ rdma_log INFO the kernel shows queue pairs made by DEVX (experimental)
 @@ rdma_line {"type":"dwell","outcome":"success","worker":{"pid":10}}
 @@ rdma_line {"type":"verdict","finding":"stopped_midway","cause":"link_fault","worker":{"pid":20},"bytes":{"completed":400},"evidence":[{"id":"port_down"}]}
 "#;
@@ -149,6 +164,11 @@ mod tests {
             ("{\"id\":\"port_down\"}", "", "port: it does not rest on port_down"),
             ("\"completed\":400", "\"completed\":300", "port: Some(300) bytes are told"),
             ("success", "failed", "healthy: 0 rooms ended well"),
+            (
+                "shows soft-RoCE",
+                "does not show soft-RoCE",
+                "the agent does not say: the kernel shows soft",
+            ),
             ("rdma_exit 0", "rdma_exit 1", "the agent ended with"),
             ("\"dwell\"", "\"verdict\"", "healthy: told were [\"/\"]"),
             ("\"dwell\"", "\"loss\"", "1 lines about lost events"),

@@ -57,7 +57,8 @@ fn shown(driver: &Driver, kprobes: bool) -> &'static str {
         }
         Driver::Other(name) if name.starts_with("mlx5") => {
             "sends never enter the kernel, and UCX makes its queue pairs by DEVX, which the kernel's \
-             own lists lack: seen by NIXL and UCX only"
+             own lists lack: seen by NIXL and UCX only; that they are set up and end shows by their \
+             commands (experimental)"
         }
         Driver::Other(_) | Driver::Unknown => {
             "sends never enter the kernel: seen by NIXL and UCX only; of its queue pairs whether they \

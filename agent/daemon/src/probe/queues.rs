@@ -29,8 +29,11 @@ const SENDS: [Point; 4] = [
     ("queue_again", &["retransmit_timer", "rdma_rxe:retransmit_timer"]),
     ("queue_not_ready", &["rnr_nak_timer", "rdma_rxe:rnr_nak_timer"]),
 ];
-/// soft-RoCE's module.
+/// Set-up and end of queue pairs that UCX makes on mlx5 by DEVX.
+const DEVX: [Point; 1] = [("devx_asked", &["mlx5_cmd_do", "mlx5_cmd_exec"])];
+/// soft-RoCE's module, and mlx5's.
 const SOFT: &str = "rdma_rxe";
+const MLX5: &str = "mlx5_core";
 
 /// How well the kernel's RDMA functions are seen; each with why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,11 +42,17 @@ pub struct QueueSight {
     pub control: Result<(), String>,
     /// What soft-RoCE sends; `None` where its module is not loaded.
     pub sends: Option<Result<(), String>>,
+    /// Queue pairs made by DEVX, experimental; `None` where mlx5's module is not loaded.
+    pub devx: Option<Result<(), String>>,
 }
 
 impl QueueSight {
     fn log(&self) {
-        let seen = [("queue pairs", Some(&self.control)), ("soft-RoCE", self.sends.as_ref())];
+        let seen = [
+            ("queue pairs", Some(&self.control)),
+            ("soft-RoCE", self.sends.as_ref()),
+            ("queue pairs made by DEVX (experimental)", self.devx.as_ref()),
+        ];
         for (what, sight) in seen {
             match sight {
                 Some(Ok(())) => tracing::info!("the kernel shows {what}"),
@@ -84,12 +93,15 @@ impl Queues {
 
     /// Puts the probes on, once, and soft-RoCE's when its module is there.
     pub(super) fn attach(&mut self, ebpf: &mut Ebpf) -> &QueueSight {
-        let has_soft = Path::new("/sys/module").join(SOFT).exists();
-        let is_done = self.sight.as_ref().is_some_and(|sight| sight.sends.is_some() || !has_soft);
+        let has = |module: &str| Path::new("/sys/module").join(module).exists();
+        let (has_soft, has_mlx5) = (has(SOFT), has(MLX5));
+        let is_done = self.sight.as_ref().is_some_and(|sight| {
+            (sight.sends.is_some() || !has_soft) && (sight.devx.is_some() || !has_mlx5)
+        });
         let sight = match self.sight.take() {
             Some(sight) if is_done => sight,
             before => {
-                let sight = self.attach_missing(ebpf, before, has_soft);
+                let sight = self.attach_missing(ebpf, before, has_soft, has_mlx5);
                 sight.log();
                 sight
             }
@@ -102,18 +114,25 @@ impl Queues {
         ebpf: &mut Ebpf,
         before: Option<QueueSight>,
         has_soft: bool,
+        has_mlx5: bool,
     ) -> QueueSight {
         let found = layout(has_soft);
         let stored = found.and_then(|(layout, soft)| {
             let stored = self.layout.set(0, Layout(layout), 0);
             stored.map(|()| soft).map_err(|error| chain(&error))
         });
-        let control = match before {
-            Some(before) => before.control,
-            None => stored.as_ref().map_err(Clone::clone).and_then(|_| put(ebpf, &CONTROL)),
+        let (control, sends, devx) = match before {
+            Some(before) => (Some(before.control), before.sends, before.devx),
+            None => (None, None, None),
         };
-        let sends = has_soft.then(|| stored.and_then(|soft| soft).and_then(|()| put(ebpf, &SENDS)));
-        QueueSight { control, sends }
+        let control = control.unwrap_or_else(|| {
+            stored.as_ref().map_err(Clone::clone).and_then(|_| put(ebpf, &CONTROL))
+        });
+        let sends = sends.or_else(|| {
+            has_soft.then(|| stored.and_then(|soft| soft).and_then(|()| put(ebpf, &SENDS)))
+        });
+        let devx = devx.or_else(|| has_mlx5.then(|| put(ebpf, &DEVX)));
+        QueueSight { control, sends, devx }
     }
 
     /// Every queue pair that is known. Those that have ended are told once more, then forgotten.

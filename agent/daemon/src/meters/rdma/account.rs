@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use inflightd_abi::rdma::{Queue, STATE_ERR, STATE_RTS};
+use inflightd_abi::rdma::{DEVX_NAME, Queue, STATE_ERR, STATE_RTS};
 use inflightd_core::Nanos;
 use inflightd_core::fact::Meter;
 
@@ -16,6 +16,22 @@ const AGAIN_MIN: u32 = 3;
 
 /// Bytes of a device's name that the probes keep; names are ASCII.
 const NAME_KEPT: usize = size_of::<[u8; 16]>() - 1;
+
+/// What stands for the device of a queue pair made by DEVX.
+pub(super) const DEVX: &str = "devx";
+
+/// The queue pairs that are known by their commands to mlx5's firmware, as the kernel would list them.
+pub(super) fn by_commands(queues: &[Queue]) -> Vec<Pair> {
+    let made = queues.iter().filter(|queue| queue.device == DEVX_NAME && queue.ended_at == 0);
+    made.map(|queue| Pair {
+        device: DEVX.to_owned(),
+        number: queue.number,
+        far: queue.far,
+        state: queue.state,
+        pid: queue.tgid,
+    })
+    .collect()
+}
 
 /// A queue pair by the name of its device and its number.
 type Key = (String, u32);
@@ -42,6 +58,16 @@ impl Round {
             self.ends.insert((pair.pid, pair.number, pair.far));
             self.pairs.entry(pair.pid).or_default().push(pair);
         }
+    }
+
+    /// Adds what it does not list. Verbs queue pairs of mlx5 give the same commands: those are there.
+    pub(super) fn list_unlisted(&mut self, pairs: Vec<Pair>) {
+        let is_new = |pair: &Pair| {
+            let listed = self.pairs.get(&pair.pid).into_iter().flatten();
+            !listed.into_iter().any(|other| other.number == pair.number)
+        };
+        let new: Vec<Pair> = pairs.into_iter().filter(is_new).collect();
+        self.list(new);
     }
 
     /// Whether a worker's queue pair leads to that peer.
@@ -93,7 +119,8 @@ impl Account {
             }
             let queue = round.seen.get(&key);
             part.take(pair, queue, round.counted.contains(&pair.device));
-            if pair.state == STATE_ERR {
+            // What DEVX's commands look like is read in the sources: nobody is accused by them.
+            if pair.state == STATE_ERR && pair.device != DEVX {
                 let at = queue.map_or(0, |queue| queue.failed_at);
                 failed = failed.max(Some(Nanos(at)));
             }

@@ -88,3 +88,30 @@ fn a_link_is_down_where_no_port_of_any_device_on_the_way_can_send() {
     let part = Account::default().read(OWN, Target::Process(FAR), &round);
     assert_eq!((part.down, part.connections, part.uncounted), (false, 1, 1));
 }
+
+#[test]
+fn a_queue_pair_made_by_devx_is_met_by_its_commands_and_accuses_nobody() {
+    let mut gid = [0; 16];
+    gid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 2]);
+    let made = |number, state| Queue {
+        device: DEVX_NAME,
+        gid,
+        number,
+        state,
+        far: 18,
+        tgid: OWN,
+        failed_at: 9,
+        ..Queue::default()
+    };
+    let queues = [made(40, STATE_RTS), made(17, STATE_RTS), Queue { ended_at: 7, ..made(41, 3) }];
+    let read = |queues: &[Queue]| {
+        let mut round = round(STATE_RTS, sent(4));
+        round.seen.extend(queues.iter().map(|queue| ((DEVX.to_owned(), queue.number), *queue)));
+        round.list_unlisted(by_commands(queues));
+        Account::default().read(OWN, Target::Address("10.0.0.2:7000".parse().unwrap()), &round)
+    };
+    let part = read(&queues);
+    assert_eq!((part.connections, part.uncounted), (0, 1), "17 is listed, 41 has ended");
+    let failed = read(&[made(40, STATE_ERR)]);
+    assert_eq!((failed.uncounted, failed.failed_at), (0, None));
+}

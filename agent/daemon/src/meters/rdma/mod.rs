@@ -20,7 +20,7 @@ use inflightd_core::fact::{Peer, PortTroubles, Worker};
 
 use super::netlink;
 use super::sockets::{Reading, Target, Wanted};
-use account::{Account, Part, Round};
+use account::{Account, DEVX, Part, Round};
 pub use device::{CLASS, Device, Driver, Port, devices};
 
 /// How often devices are looked for.
@@ -86,7 +86,10 @@ impl Rdma {
         seen: Seen,
     ) -> Found {
         let round = self.round(seen);
-        let devices = |pairs: &Vec<nldev::Pair>| pairs.iter().map(|p| p.device.clone()).collect();
+        let devices = |pairs: &Vec<nldev::Pair>| {
+            let known = pairs.iter().filter(|pair| pair.device != DEVX);
+            known.map(|pair| pair.device.clone()).collect()
+        };
         let listed = round.pairs.iter().map(|(pid, pairs)| (*pid, devices(pairs))).collect();
         let mut found = Found { listed, ..Found::default() };
         for (of, (worker, reading)) in wanted.iter().zip(readings) {
@@ -129,6 +132,7 @@ impl Rdma {
             devices.iter().filter(|device| is(device)).map(|d| d.name.clone()).collect()
         };
         let counted = if seen.sends { names(Device::is_soft) } else { Vec::new() };
+        let by_commands = account::by_commands(&seen.queues);
         let queues = seen.queues.into_iter().map(|queue| ((name(&queue), queue.number), queue));
         let mut round = Round {
             seen: queues.collect(),
@@ -137,6 +141,7 @@ impl Rdma {
             ..Round::default()
         };
         round.list(self.pairs());
+        round.list_unlisted(by_commands);
         round
     }
 
