@@ -159,6 +159,9 @@ mod tests {
 @@ load @stays marks=400 seconds=1.000 rooms=2
 @@ agent_exit 0
 @@ rdma_exit 0
+@@ rdma_log INFO the kernel shows queue pairs
+@@ rdma_log INFO the kernel shows soft-RoCE
+@@ rdma_log INFO the kernel shows queue pairs made by DEVX (experimental)
 @@ line {"type":"dwell","outcome":"success"}
 @@ line {"type":"dwell","outcome":"success"}
 @@ line {"type":"verdict","finding":"never_started","cause":"worker_thread_dead"}
