@@ -6,7 +6,7 @@
 
 use inflightd_abi::sync::AtomicU64;
 use inflightd_abi::table::{
-    CommandState, Geometry, NewEntry, Outcome, Phase, Seq, Serving, State, Table,
+    CommandState, Geometry, NewEntry, Outcome, Phase, Seq, Serving, State, Table, Until,
 };
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -215,16 +215,60 @@ fn nobody_works_behind_a_hold_that_is_drained() {
             }
         });
         let table = shared.table();
-        let held = table.hold(seq).unwrap();
+        let until = Until::after(0, 7);
+        let held = table.hold(seq, until).unwrap();
         let command = table.entry(0).unwrap().unwrap().command;
         assert_eq!(command.state, CommandState::Held);
         assert!(command.active <= held.active);
         if command.active == 0 {
             at_work(&work);
-            assert!(table.release(seq, held.epoch));
+            assert!(table.release(seq, until));
         }
         server.join().unwrap();
         assert_eq!(table.entry(0).unwrap().unwrap().command.active, 0);
+    });
+}
+
+/// A room is committed to be failed only where nobody works for it, and nobody begins after that.
+#[test]
+fn nobody_works_for_a_room_that_is_to_be_failed() {
+    model(3, || {
+        let shared = Shared::new(1, 2);
+        let seq = shared.append(1);
+        let work = Arc::new(UnsafeCell::new(0));
+        let theirs = work.clone();
+        let server = shared.spawn(move |shared| {
+            let table = shared.table();
+            if table.serve(5, 77, seq, |_| true) {
+                at_work(&theirs);
+                table.serve_end(77);
+            }
+        });
+        let table = shared.table();
+        let until = Until::after(0, 7);
+        assert!(table.hold(seq, until).is_some());
+        if table.commit(seq, until) {
+            at_work(&work);
+            assert!(table.carry_out(seq, 0) && !table.release(seq, until));
+        } else {
+            assert!(table.release(seq, until));
+        }
+        server.join().unwrap();
+    });
+}
+
+/// The agent takes its hold back while the worker looks whether it is over: one of them ends it.
+#[test]
+fn a_hold_is_ended_once() {
+    model(3, || {
+        let shared = Shared::new(1, 1);
+        let seq = shared.append(1);
+        let until = Until::after(0, 7);
+        assert!(shared.table().hold(seq, until).is_some());
+        let agent = shared.spawn(move |shared| shared.table().release(seq, until));
+        let worker = shared.table().polled(seq, 1_000_000_000);
+        assert!(agent.join().unwrap() != worker);
+        assert_eq!(shared.table().entry(0).unwrap().unwrap().command.state, CommandState::Open);
     });
 }
 

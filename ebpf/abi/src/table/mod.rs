@@ -22,6 +22,7 @@
 //! reads as [`Torn`], every other word is whole by itself. Nothing here blocks or waits.
 
 mod entry;
+mod gate;
 mod header;
 mod queue;
 mod tagged;
@@ -30,9 +31,9 @@ mod thread;
 mod words;
 
 pub use entry::{EntryView, NewEntry, PEERS_MAX, Torn};
+pub use gate::{Command, CommandState, MARGIN_MS, Until};
 pub use header::{Counters, Header, NewHeader, Ranks, Role};
 pub use queue::Change;
-pub use tagged::{Command, CommandState};
 pub use text::Text;
 pub use thread::{Serving, THREAD_PROBES};
 pub use words::{Gauge, Outcome, Peer, PeerKind, Phase, State};

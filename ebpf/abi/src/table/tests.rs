@@ -133,7 +133,7 @@ fn early_work_keeps_its_place_and_its_beginning_when_its_room_enters() {
     assert_eq!(entry(&table, late).command.active, 0);
     assert!(table.serve_early(9, 77, late, |_| true));
     assert_eq!(entry(&table, first).command.active, 0, "the room before is left");
-    assert!(table.hold(first).is_some());
+    assert!(table.hold(first, Until::after(0, 7)).is_some());
     assert!(!table.serve(10, 77, first, |_| true));
     assert_eq!(table.serving(wrapped(77, 2)), Some(shown(None, None, 9, 4)), "it ends as well");
 }
@@ -226,17 +226,56 @@ fn a_hold_turns_servers_away_until_it_is_released() {
     let table = Table::create(&words, SMALL).unwrap();
     let seq = table.append(1, &room(1));
     assert!(table.serve(2, 10, seq, |_| true));
-    let held = table.hold(seq).unwrap();
-    assert_eq!((held.state, held.active), (CommandState::Held, 1));
+    let (until, later) = (Until::after(0, 7), Until::after(0, 8));
+    let held = table.hold(seq, until).unwrap();
+    assert_eq!((held.state, held.active, held.until), (CommandState::Held, 1, until));
     assert!(!table.serve(3, 11, seq, |_| true));
-    assert!(table.hold(seq).is_none(), "one hold at a time");
+    assert!(table.hold(seq, later).is_none(), "one hold at a time");
+    assert!(!table.commit(seq, until), "a thread works for it");
     table.serve_end(10);
     assert_eq!(entry(&table, seq).command.active, 0);
-    assert!(!table.release(seq, held.epoch + 1));
-    assert!(table.release(seq, held.epoch));
+    assert!(!table.release(seq, later));
+    assert!(table.release(seq, until));
     assert!(table.serve(4, 11, seq, |_| true));
-    let again = table.hold(seq).unwrap();
-    assert_eq!(again.epoch, held.epoch + 1);
+    assert!(table.hold(seq, until).is_none(), "a hold has a name of its own");
+    assert_eq!(table.hold(seq, later).unwrap().until, later);
+}
+
+#[test]
+fn a_fail_is_carried_out_once_and_before_its_moment_or_never() {
+    let ms = |ms: u64| ms * 1_000_000;
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    let [first, second] = [1, 2].map(|number| table.append(1, &room(number)));
+    let until = Until::after(ms(1000), 2000);
+    for seq in [first, second] {
+        assert!(!table.commit(seq, until), "nothing is held");
+        table.hold(seq, until).unwrap();
+        assert!(!table.carry_out(seq, ms(1001)), "nothing is committed");
+        assert!(table.commit(seq, until) && !table.release(seq, until));
+    }
+    assert!(table.carry_out(first, ms(2999)) && !table.carry_out(first, ms(2999)));
+    assert!(!table.carry_out(second, ms(3000)));
+    for seq in [first, second] {
+        assert!(!table.polled(seq, ms(3000 + MARGIN_MS - 1)));
+        assert!(!table.serve(4, 11, seq, |_| true));
+        assert!(table.polled(seq, ms(3000 + MARGIN_MS)));
+        assert!(table.serve(4, 11, seq, |_| true));
+        assert!(!table.polled(seq, ms(9000)), "it is open");
+    }
+    assert!(table.remove(5, first, Outcome::Failed));
+    assert!(table.hold(first, Until::after(0, 1)).is_none(), "it has left the queue");
+}
+
+#[test]
+fn a_moment_is_compared_within_half_of_its_range() {
+    let ms = |ms: u64| ms * 1_000_000;
+    for now in [0, 5, (1 << 24) - 1, 1 << 24, (1 << 40) + 77] {
+        let until = Until::after(ms(now), 2000);
+        assert!(!until.is_over(ms(now), 0) && !until.is_over(ms(now + 1999), 0));
+        assert!(until.is_over(ms(now + 2000), 0) && !until.is_over(ms(now + 2000), 1));
+        assert!(until.is_over(ms(now + (1 << 23)), 100));
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What each thread is serving: the join between a room and the calls of the transfer library.
 
 use super::entry::COMMAND;
-use super::tagged::Gate;
-use super::{Command, HEADER_WORDS, Seq, THREAD_WORDS, Table, header, tagged, wrapped};
+use super::gate::{self, Gate};
+use super::{Command, HEADER_WORDS, Seq, THREAD_WORDS, Table, Until, header, wrapped};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -96,7 +96,7 @@ impl<'m> Table<'m> {
         // full never had one.
         let entry = self.slot_of(seq).filter(|_| self.is_open(seq));
         let gate =
-            entry.map_or(Gate::Gone, |entry| tagged::enter(self.entry_word(entry, COMMAND), seq));
+            entry.map_or(Gate::Gone, |entry| gate::enter(self.entry_word(entry, COMMAND), seq));
         match (slot, gate) {
             (slot, Gate::Held) => {
                 if let Some(slot) = slot {
@@ -174,23 +174,46 @@ impl<'m> Table<'m> {
     /// another thread's count.
     fn leave_gate(&self, seq: Seq, entered: bool) {
         if let Some(entry) = self.slot_of(seq).filter(|_| entered) {
-            tagged::leave(self.entry_word(entry, COMMAND), seq);
+            gate::leave(self.entry_word(entry, COMMAND), seq);
         }
     }
 
-    /// Asks that no thread begins to work for `seq` (the agent's only write, and the worker's
-    /// own when it fails a room). From then on the count of active threads only falls: once it
-    /// is 0 nobody works for the room until [`Table::release`]. Returns the command as it stands
-    /// then, or `None` when the room is not in the queue or is held already.
-    pub fn hold(&self, seq: Seq) -> Option<Command> {
-        let slot = self.slot_of(seq).filter(|_| self.is_open(seq))?;
-        tagged::hold(self.entry_word(slot, COMMAND), seq)
+    /// Asks that no thread begins to work for `seq`, until a fail under this hold cannot be carried out
+    /// any more: see [`Table::polled`]. The agent's. From then on the count of active threads only falls:
+    /// once it is 0 nobody works for the room. Returns the command as it stands then, or `None` when the
+    /// room is not in the queue or is held already.
+    pub fn hold(&self, seq: Seq, until: Until) -> Option<Command> {
+        gate::hold(self.command_word(seq)?, seq, until)
     }
 
-    /// Ends the hold `epoch` of `seq`. `false` when it is not held under that epoch.
-    pub fn release(&self, seq: Seq, epoch: u32) -> bool {
-        self.slot_of(seq)
-            .is_some_and(|slot| tagged::release(self.entry_word(slot, COMMAND), seq, epoch))
+    /// Ends the hold `until` of `seq`: of one of which no rank has a commit. The agent's. `false` when
+    /// it is not held under it.
+    pub fn release(&self, seq: Seq, until: Until) -> bool {
+        self.command_word(seq).is_some_and(|word| gate::release(word, seq, until))
+    }
+
+    /// Asks that the room be failed. The agent's, once nothing of it is under way on any rank. `false`
+    /// when it is not held under `until`, or a thread works for it.
+    pub fn commit(&self, seq: Seq, until: Until) -> bool {
+        self.command_word(seq).is_some_and(|word| gate::commit(word, seq, until))
+    }
+
+    /// Whether the room has to be failed now, by the thread that polls the queue, before what it says in
+    /// the poll that it begins: says yes once. `now` is read before the call.
+    pub fn carry_out(&self, seq: Seq, now: u64) -> bool {
+        self.command_word(seq).is_some_and(|word| gate::carry_out(word, seq, now))
+    }
+
+    /// A poll that was reduced over all ranks, and that this one began at `begun`, does not say that
+    /// the room has failed: a hold that was over by then is ended. Whether one was.
+    pub fn polled(&self, seq: Seq, begun: u64) -> bool {
+        self.command_word(seq).is_some_and(|word| gate::polled(word, seq, begun))
+    }
+
+    /// The command word of a room that is in the queue.
+    fn command_word(&self, seq: Seq) -> Option<&'m AtomicU64> {
+        let slot = self.slot_of(seq).filter(|_| self.is_open(seq))?;
+        Some(self.entry_word(slot, COMMAND))
     }
 
     /// What the thread in `slot` is doing; `None` for a slot that no thread has taken, or one

@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 
 use inflightd_abi::record::Kind;
-use inflightd_abi::table::{Outcome, PeerKind, Phase, Role, Seq, State};
+use inflightd_abi::table::{Outcome, PeerKind, Phase, Role, Seq, State, Until};
 
 use crate::probe::Probe;
 use crate::setup::{Engine, Mapped, library, table_path};
@@ -62,7 +62,7 @@ fn early_work_shows_with_its_place_and_then_with_its_room() {
     let (mut engine, mapped) = Engine::opened();
     let ends = Probe::attach(library(), "inflight_mark_serve_end", engine.pid());
     let begins = Probe::attach(library(), "inflight_mark_serve", engine.pid());
-    let shown = || (0..256).filter_map(|slot| mapped.table().serving(slot)).last();
+    let shown = || (0..256).filter_map(|slot| mapped.table().serving(slot)).next_back();
     let first = engine.append(1);
     engine.ask(&format!("serve_early {}", first.0));
     let early = shown().unwrap();
@@ -167,10 +167,11 @@ fn a_hold_from_outside_turns_the_thread_away() {
     let (mut engine, mapped) = Engine::opened();
     let writable = Mapped::writable(engine.pid());
     let seq = engine.append(1);
-    let held = writable.table().hold(seq).expect("open");
+    let until = Until::after(0, 7);
+    assert!(writable.table().hold(seq, until).is_some());
     assert_eq!(engine.ask(&format!("serve {}", seq.0)), "0");
     assert_eq!(mapped.entry(seq).command.active, 0);
-    assert!(writable.table().release(seq, held.epoch));
+    assert!(writable.table().release(seq, until));
     assert_eq!(engine.ask(&format!("serve {}", seq.0)), "1");
     assert_eq!(mapped.entry(seq).command.active, 1);
 }
