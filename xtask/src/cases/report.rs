@@ -100,6 +100,10 @@ impl Report {
     }
 }
 
+/// Below a table in which a verdict came before its deadline.
+const EARLY: &str = "a time below zero: the deadline runs from the room's last byte, which moved before \
+                     the injection";
+
 /// All runs as a table.
 pub(crate) fn table(reports: &[Report]) -> String {
     let mut lines = vec![
@@ -124,7 +128,13 @@ pub(crate) fn table(reports: &[Report]) -> String {
             lines.push(cells(report, &row.room, &row.expected, &row.given, Some(row)));
         }
     }
-    say::aligned(&lines)
+    let mut table = say::aligned(&lines);
+    let early = |row: &Row| row.after_deadline_s.is_some_and(|time| time < 0.0);
+    if reports.iter().flat_map(|report| &report.rooms).any(early) {
+        table.push_str("\n\n");
+        table.push_str(EARLY);
+    }
+    table
 }
 
 fn cells(report: &Report, room: &str, right: &str, given: &str, row: Option<&Row>) -> [String; 8] {
