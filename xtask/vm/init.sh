@@ -9,6 +9,8 @@ mount -t proc proc /proc
 mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t tmpfs run /run
+# UCX complains of a machine without.
+mkdir -p /dev/shm
 
 # In the order in which they load. What is missing shows in what is asked of the machine.
 for module in /modules/*.ko; do
@@ -69,9 +71,9 @@ marks_cases() {
     cp /tmp/log /tmp/log.marks
 }
 
-# An agent that finds its engines by itself, while cases are run.
+# An agent that finds its engines by itself, while cases are run: these, with its deadlines.
 watched() {
-    inflightd run --json --stall 3 --suspect 1 --listen off >/tmp/lines 2>/tmp/log &
+    inflightd run --json --stall "$2" --suspect "$3" --listen off >/tmp/lines 2>/tmp/log &
     agent=$!
     "$1"
     kill -TERM $agent 2>/dev/null
@@ -86,10 +88,11 @@ echo
 echo "@@ kernel $(uname -r)"
 if [ -e /nixl.sh ]; then
     . /nixl.sh
-    watched nixl_cases
+    # UCX's queue pairs repeat once in a second: three times show within ten.
+    watched nixl_cases 10 2
 else
     marks_cases
-    watched rdma_cases
+    watched rdma_cases 3 1
     tell load /tmp/load.out
     tell line /tmp/lines.marks
     tell log /tmp/log.marks

@@ -43,7 +43,7 @@ pair() {
     await /tmp/prefill.out '"ready"' 600
     echo "{\"do\": \"peer\", \"name\": \"vm-decode\", \"metadata\": \"$(said decode ready metadata)\"," \
         "\"address\": $(said decode ready address), \"size\": $MEMORY}" >&5
-    await /tmp/prefill.out '"peered"' 100
+    await /tmp/prefill.out '"peered"' 600
     for source in marks transfers completions; do
         await /tmp/lines "\"worker\":{\"pid\":$prefill,.*\"source\":\"$source\",\"sight\":\"visible\"" 300
     done
@@ -93,10 +93,12 @@ verdict() {
     await /tmp/lines "\"type\":\"verdict\".*\"worker\":{\"pid\":$prefill,.*\"cause\":\"$1\"" 150
 }
 
-# Says what had landed, for the verdict's count.
+# Says what had landed, for the verdict's count, and, where nothing is posted any more, what was posted.
 final() {
-    posted=$(($(grep -c '"posting"' /tmp/prefill.out) * CHUNK))
-    echo "@@ said $case final bytes=$1 posted=$posted"
+    echo "@@ said $case final bytes=$1"
+}
+final_posted() {
+    final "$1 posted=$(($(grep -c '"posting"' /tmp/prefill.out) * CHUNK))"
 }
 
 lose() {
@@ -113,6 +115,8 @@ unpair() {
     exec 4>&- 5>&-
     kill -9 "$prefill" "$decode" 2>/dev/null
     wait "$prefill" "$decode" 2>/dev/null
+    # Once more with the rest of the lines at the end: here for who reads the serial line.
+    grep "\"worker\":{\"pid\":$prefill,.*\"finding\"" /tmp/lines | sed "s/^/@@ told $case /"
     for end in prefill decode; do
         sed "/\"ready\"/d;s/^/@@ $end $case /" /tmp/$end.out
         sed "s/^/@@ err $case /" /tmp/$end.err
@@ -134,7 +138,7 @@ nixl_cases() {
     lose
     verdict link_fault
     landed $LARGE
-    final $landed
+    final_posted $landed
     find
     ended 1 $LARGE
     unpair
@@ -159,7 +163,7 @@ nixl_cases() {
     pair killed
     midway '"kill"'
     verdict peer_dead
-    final "$(said decode landed bytes)"
+    final_posted "$(said decode landed bytes)"
     unpair
 
     pair killed_handled UCX_RC_RETRY_COUNT=6 UCX_RC_TIMEOUT=50ms
@@ -182,7 +186,7 @@ nixl_cases() {
     sleep 1
     room 1 $LARGE 0.1
     verdict peer_frozen
-    final 0
+    final_posted 0
     kill -CONT "$decode"
     ended 1 $LARGE
     unpair

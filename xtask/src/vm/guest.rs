@@ -9,8 +9,8 @@ use anyhow::{Context as _, Result};
 use super::deb::vmlinuz;
 
 /// Longest life of a machine: emulation on a busy host boots in a minute, and most of what the
-/// script waits for takes seconds there.
-const LIFE: Duration = Duration::from_mins(10);
+/// script waits for takes seconds there. Python and NIXL take half a minute to start, for each case.
+const LIFE: Duration = Duration::from_mins(15);
 
 /// Boots a kernel with an image and so much memory; what came over the serial line.
 pub(super) fn run(tree: &Path, image: &Path, memory: &str) -> Result<String> {

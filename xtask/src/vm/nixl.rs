@@ -33,7 +33,12 @@ pub(super) fn archive() -> Result<PathBuf> {
     copy(&root().join("xtask/vm/nixl.sh"), &home.join("nixl.sh"))?;
     // What the script starts.
     let pair = root().join("xtask/pair");
-    let text = format!("python={}\nsite={}\nscripts={}\n", python.display(), site.display(), pair.display());
+    let text = format!(
+        "python={}\nsite={}\nscripts={}\n",
+        python.display(),
+        site.display(),
+        pair.display()
+    );
     let file = home.join("nixl.env");
     fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
     packed(&home)
@@ -53,7 +58,8 @@ fn loaded() -> Result<Vec<PathBuf>> {
 
 /// The program behind the virtual environment, and where the environment's parts lie.
 fn interpreter() -> Result<(PathBuf, PathBuf)> {
-    let step = Step { what: "looking for Python", fix: "`cargo xtask setup` makes the environment" };
+    let step =
+        Step { what: "looking for Python", fix: "`cargo xtask setup` makes the environment" };
     let ask = "import os, sys, sysconfig; \
                print(os.path.realpath(sys.executable)); print(sysconfig.get_path('purelib'))";
     let text = step.quietly(&mut setup::python(&["-c", ask]))?;
