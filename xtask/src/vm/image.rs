@@ -57,6 +57,8 @@ fn verbs() -> PathBuf {
 
 /// Build the engine over RDMA verbs, against the hook as engines load it.
 pub(super) fn build_verbs() -> Result<()> {
+    // Not there yet in a target directory in which no machine has run.
+    make(&target().join("vm"))?;
     price::compile(&root().join("xtask/vm/verbs.c"), &verbs(), &["-libverbs"])
 }
 
@@ -74,14 +76,14 @@ fn verbs_provider(home: &Path) -> Result<()> {
 }
 
 /// Where a library lies in the image: the loader where programs name it, the rest in one folder.
-fn place(home: &Path, library: &Path) -> Result<PathBuf> {
+pub(super) fn place(home: &Path, library: &Path) -> Result<PathBuf> {
     let name = library.file_name().context("a library has a name")?;
     let loader = name.to_string_lossy().starts_with("ld-linux");
     Ok(home.join(if loader { "lib64" } else { "lib" }).join(name))
 }
 
 /// What the loader would load for a program.
-fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
+pub(super) fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     let step = Step { what: "looking for libraries", fix: "ldd must know the program" };
     let text = step.quietly(Command::new("ldd").arg(program))?;
     if let Some(line) = text.lines().find(|line| line.contains("not found")) {
@@ -94,11 +96,11 @@ fn libraries(program: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths.collect())
 }
 
-fn make(dir: &Path) -> Result<()> {
+pub(super) fn make(dir: &Path) -> Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))
 }
 
-fn copy(from: &Path, to: &Path) -> Result<()> {
+pub(super) fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::copy(from, to)
         .map(drop)
         .with_context(|| format!("copying {} to {}", from.display(), to.display()))

@@ -13,21 +13,42 @@ const CANNOT_RUN: &str = "4";
 /// What is wrong with a machine's serial line; nothing when all is right.
 pub(super) fn faults(right: Right, rdma: &[Case], serial: &str) -> Vec<String> {
     let said = Said::of(serial);
-    if said.get("end").is_none() {
-        let tail: Vec<&str> = serial.lines().rev().take(5).collect();
-        let tail: Vec<&str> = tail.into_iter().rev().collect();
-        return vec![format!(
-            "the machine did not come to its end; it said last: {}",
-            tail.join(" / ")
-        )];
-    }
-    if said.get("kernel").is_none_or(str::is_empty) {
-        return vec!["the machine does not say which kernel it runs".to_owned()];
+    if let Some(fault) = unfinished(&said, serial) {
+        return vec![fault];
     }
     match right {
         Right::Refused => refused(&said),
         Right::Watches => [watches(&said), rdma::faults(rdma, &said)].concat(),
     }
+}
+
+/// What is wrong with the serial line of a machine that ran the pair.
+pub(super) fn pair_faults(cases: &[Case], serial: &str) -> Vec<String> {
+    let said = Said::of(serial);
+    if let Some(fault) = unfinished(&said, serial) {
+        return vec![fault];
+    }
+    let wrong = said.all("wrong").map(str::to_owned).collect();
+    [missing(&said), wrong, rdma::faults(cases, &said)].concat()
+}
+
+/// A machine that did not come to its end, or does not say what it is.
+fn unfinished(said: &Said<'_>, serial: &str) -> Option<String> {
+    if said.get("end").is_none() {
+        let tail: Vec<&str> = serial.lines().rev().take(5).collect();
+        let tail: Vec<&str> = tail.into_iter().rev().collect();
+        return Some(format!(
+            "the machine did not come to its end; it said last: {}",
+            tail.join(" / ")
+        ));
+    }
+    let silent = said.get("kernel").is_none_or(str::is_empty);
+    silent.then(|| "the machine does not say which kernel it runs".to_owned())
+}
+
+/// What the script waited for in vain.
+fn missing(said: &Said<'_>) -> Vec<String> {
+    said.all("missing").map(|text| format!("nobody said {text}")).collect()
 }
 
 /// The kernel's release, as the machine says it.
@@ -118,8 +139,7 @@ pub(super) fn agent_faults(said: &Said<'_>, exit: &str, lines: &[Value]) -> Vec<
 
 fn watches(said: &Said<'_>) -> Vec<String> {
     let lines: Vec<Value> = said.lines().collect();
-    let mut faults: Vec<String> =
-        said.all("missing").map(|text| format!("the agent never said {text}")).collect();
+    let mut faults = missing(said);
     faults.extend(doctor(said));
     faults.extend(agent_faults(said, "agent_exit", &lines));
     let stays = lines.iter().filter(|line| word(line, "type") == "dwell");

@@ -9,6 +9,7 @@ mod guest;
 mod image;
 mod judge;
 mod modules;
+mod nixl;
 mod rdma;
 
 use std::path::{Path, PathBuf};
@@ -24,11 +25,57 @@ use crate::{cases, price, say, setup, tree};
 /// The kernel of the short form: the newest that Debian calls stable.
 const SHORT: &str = "6.12";
 
+/// What a machine runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Engines in C: the hook's marks, and RDMA verbs.
+    Engines,
+    /// The pair of NIXL agents, over soft-RoCE.
+    Pair,
+}
+
+impl Kind {
+    /// What is behind the kernel's name in a kept serial line's file.
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Engines => "",
+            Self::Pair => "-nixl",
+        }
+    }
+
+    /// An archive of its own.
+    fn archive(self) -> Result<Option<PathBuf>> {
+        match self {
+            Self::Engines => Ok(None),
+            Self::Pair => nixl::archive().map(Some),
+        }
+    }
+
+    /// How much memory its files and processes need.
+    fn memory(self) -> &'static str {
+        match self {
+            Self::Engines => "1G",
+            Self::Pair => "3G",
+        }
+    }
+
+    /// What is wrong with what a machine said.
+    fn faults(self, right: Right, serial: &str) -> Result<Vec<String>> {
+        Ok(match self {
+            Self::Engines => judge::faults(right, &rdma::cases("rdma.toml")?, serial),
+            Self::Pair => judge::pair_faults(&rdma::cases("nixl.toml")?, serial),
+        })
+    }
+}
+
 /// What can be asked of the machines.
 #[derive(Args, Default)]
 pub(crate) struct Options {
-    /// Kernels to run; all when none is named
+    /// Kernels to run; all when none is named, with --nixl 6.12
     names: Vec<String>,
+    /// Run a pair of NIXL agents over soft-RoCE instead, and what may happen to it
+    #[arg(long)]
+    nixl: bool,
     /// Only list the kernels
     #[arg(long)]
     list: bool,
@@ -71,7 +118,12 @@ struct Kernels {
 
 /// Boot the kernels that are asked for; an error unless all is right on each of them.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let kernels = wanted(&options.names)?;
+    let (kind, names) = match (options.nixl, options.names.is_empty()) {
+        (true, true) => (Kind::Pair, vec![SHORT.to_owned()]),
+        (true, false) => (Kind::Pair, options.names.clone()),
+        (false, _) => (Kind::Engines, options.names.clone()),
+    };
+    let kernels = wanted(&names)?;
     if options.list {
         for kernel in &kernels {
             say::line(format_args!("{:8} {} ({})", kernel.name, kernel.what, kernel.suite));
@@ -80,7 +132,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     setup::run()?;
     cases::build_agent()?;
-    let wrong = run_built(&kernels, options.keep.as_ref())?;
+    let wrong = run_built(kind, &kernels, options.keep.as_ref())?;
     if wrong > 0 {
         bail!("{wrong} of {} kernels are not right", kernels.len());
     }
@@ -90,19 +142,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// The short form, for a test run: one kernel, beside the agent that is built already. Whether it was
 /// right.
 pub(crate) fn run_short() -> Result<bool> {
-    Ok(run_built(&wanted(&[SHORT.to_owned()])?, None)? == 0)
+    Ok(run_built(Kind::Engines, &wanted(&[SHORT.to_owned()])?, None)? == 0)
 }
 
-fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
+fn run_built(kind: Kind, kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
     setup::vm_tools()?;
     price::build_load()?;
     image::build_verbs()?;
-    let image = image::made()?;
+    let mut image = image::made()?;
+    if let Some(own) = kind.archive()? {
+        image = joined(&image, &own, &image.with_extension("whole"))?;
+    }
     let mut wrong = 0;
     for kernel in kernels {
         say::line(format_args!("  {}: {}", kernel.name, kernel.what));
         let begun = Moment::now();
-        let (release, faults) = boot(kernel, &image, keep)?;
+        let (release, faults) = boot(kind, kernel, &image, keep)?;
         for fault in &faults {
             say::line(format_args!("      {fault}"));
         }
@@ -115,18 +170,22 @@ fn run_built(kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<usize> {
 }
 
 /// Boot a kernel; its release, and what is wrong.
-fn boot(kernel: &Kernel, image: &Path, keep: Option<&PathBuf>) -> Result<(String, Vec<String>)> {
+fn boot(
+    kind: Kind,
+    kernel: &Kernel,
+    image: &Path,
+    keep: Option<&PathBuf>,
+) -> Result<(String, Vec<String>)> {
     let tree = deb::unpacked(kernel)?;
     let home = tree.parent().context("a kernel's tree has a folder")?;
     let image = joined(image, &modules::archive(&tree, home)?, &home.join("initrd"))?;
-    let serial = guest::run(&tree, &image)?;
+    let serial = guest::run(&tree, &image, kind.memory())?;
     if let Some(dir) = keep {
         std::fs::create_dir_all(dir).with_context(|| format!("making {}", dir.display()))?;
-        let file = dir.join(format!("{}.serial", kernel.name));
+        let file = dir.join(format!("{}{}.serial", kernel.name, kind.suffix()));
         std::fs::write(&file, &serial).with_context(|| format!("writing {}", file.display()))?;
     }
-    let faults = judge::faults(kernel.right, &rdma::cases()?, &serial);
-    Ok((judge::release(&serial).to_owned(), faults))
+    Ok((judge::release(&serial).to_owned(), kind.faults(kernel.right, &serial)?))
 }
 
 /// The two archives as one: the kernel unpacks one after the other.

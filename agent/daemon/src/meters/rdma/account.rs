@@ -52,9 +52,17 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Adds what the kernel lists.
+    /// Adds what the kernel lists. It knows nobody of a queue pair whose thread has ended, and of its
+    /// own; of the former the probes know the process.
     pub(super) fn list(&mut self, pairs: impl IntoIterator<Item = Pair>) {
-        for pair in pairs {
+        for mut pair in pairs {
+            let seen = self.seen.get(&key(&pair)).map_or(0, |queue| queue.tgid);
+            if seen > 0 {
+                pair.pid = seen;
+            }
+            if pair.pid == 0 {
+                continue;
+            }
             self.ends.insert((pair.pid, pair.number, pair.far));
             self.pairs.entry(pair.pid).or_default().push(pair);
         }

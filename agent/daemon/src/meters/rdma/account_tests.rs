@@ -44,6 +44,18 @@ fn what_a_queue_pair_has_sent_counts_for_the_process_that_has_its_other_end() {
 }
 
 #[test]
+fn a_queue_pair_whose_thread_has_ended_belongs_to_the_process_that_the_probes_saw() {
+    let mut round = Round::default();
+    round.seen.insert(("rxe0".to_owned(), 17), Queue { tgid: OWN, ..sent(700) });
+    // The last is the kernel's own.
+    let nobodys = [(17, 18), (40, 0)].map(|ends| pair("rxe0", 0, ends, STATE_RTS));
+    round.list(nobodys.into_iter().chain([pair("rxe1", FAR, (18, 17), STATE_RTS)]));
+    let part = Account::default().read(OWN, Target::Process(FAR), &round);
+    assert_eq!((part.uncounted, part.bytes), (1, 700));
+    assert_eq!(round.pairs.keys().collect::<Vec<_>>(), [&OWN, &FAR]);
+}
+
+#[test]
 fn an_address_is_known_by_the_gid_that_the_queue_pair_was_set_up_with() {
     let mut gid = [0; 16];
     gid[10..].copy_from_slice(&[0xff, 0xff, 10, 0, 0, 2]);

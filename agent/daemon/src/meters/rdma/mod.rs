@@ -148,8 +148,9 @@ impl Rdma {
     /// The kernel's list. One that cannot be read is empty, and said once.
     fn pairs(&mut self) -> Vec<nldev::Pair> {
         match self.read_pairs() {
-            Ok(pairs) => {
+            Ok(mut pairs) => {
                 self.failed = false;
+                own(&mut pairs);
                 pairs
             }
             Err(error) => {
@@ -214,8 +215,43 @@ impl Rdma {
     }
 }
 
+/// Puts processes in the place of threads: the kernel names the one that made a queue pair, which in UCX
+/// is whichever makes progress.
+fn own(pairs: &mut [nldev::Pair]) {
+    let mut known = BTreeMap::new();
+    for pair in pairs.iter_mut().filter(|pair| pair.pid > 0) {
+        pair.pid = *known.entry(pair.pid).or_insert_with_key(|thread| process_of(*thread));
+    }
+}
+
+/// The process of a thread; the thread's own number where it has ended since.
+fn process_of(thread: u32) -> u32 {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    line.and_then(|number| number.trim().parse().ok()).unwrap_or(thread)
+}
+
 /// The name of a queue pair's device.
 fn name(queue: &Queue) -> String {
     let text = queue.device.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_belongs_to_the_process_of_the_thread_that_made_it() {
+        let made = std::thread::spawn(|| {
+            let thread = rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned();
+            let pair = |pid| nldev::Pair { pid, ..nldev::Pair::default() };
+            let mut pairs = [pair(thread), pair(0)];
+            own(&mut pairs);
+            (thread, pairs.map(|pair| pair.pid))
+        });
+        let (thread, owners) = made.join().unwrap();
+        assert_ne!(thread, std::process::id());
+        assert_eq!(owners, [std::process::id(), 0]);
+    }
 }

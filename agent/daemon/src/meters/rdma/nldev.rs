@@ -33,7 +33,7 @@ pub(super) struct Pair {
     pub(super) far: u32,
     /// `enum ib_qp_state`.
     pub(super) state: u32,
-    /// Its process.
+    /// Its process; as the kernel says it, the thread that made it, and 0 where that has ended.
     pub(super) pid: u32,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn parse_devices(bytes: &[u8], to: &mut Vec<(u32, String)>) -> Result
     })
 }
 
-/// Decodes a part of the answer. Queue pairs of the kernel itself have no process and are left out.
+/// Decodes a part of the answer. Queue pairs of the kernel itself have no process.
 pub(super) fn parse_queues(bytes: &[u8], to: &mut Vec<Pair>) -> Result<bool, DumpError> {
     messages(bytes, QUEUES, |message| {
         let device = attribute(message, DEV_NAME).map(text).unwrap_or_default();
@@ -75,7 +75,7 @@ fn pair(device: &str, entry: &[u8]) -> Option<Pair> {
         number: number(RES_LQPN)?,
         far: number(RES_RQPN).unwrap_or(0),
         state: u32::from(state?),
-        pid: number(RES_PID)?,
+        pid: number(RES_PID).unwrap_or(0),
     })
 }
 
@@ -129,7 +129,8 @@ mod tests {
         let mut found = Vec::new();
         assert_eq!(parse_queues(&message(QUEUES, &body), &mut found), Ok(false));
         let right = Pair { device: "rxe0".to_owned(), number: 17, far: 18, state: 3, pid: 99 };
-        assert_eq!(found, [right], "those of the kernel have no process");
+        let kernels = Pair { pid: 0, ..right.clone() };
+        assert_eq!(found, [right, kernels], "those of the kernel have no process");
     }
 
     #[test]
