@@ -57,7 +57,7 @@ words! {
         HandshakeMissing = 1, "handshake_missing";
         /// The peer's process is gone, or its endpoint failed.
         PeerDead = 2, "peer_dead";
-        /// The peer's process is there and does not run.
+        /// The peer's process is there and does not run, or runs and reads nothing.
         PeerFrozen = 3, "peer_frozen";
         /// The peer restarted and the worker still uses what it knew of the old one.
         StalePeer = 4, "stale_peer";

@@ -250,11 +250,15 @@ fn peer_frozen(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> An
         let Some((_, meter)) = peer.meter else {
             continue;
         };
-        if meter.window_closed && peer.life.0 == Life::Unseen {
-            // A process that does not read: stopped, or too busy. Its state cannot be seen.
-            let mut evidence = vec![Evidence::of(Id::PeerUnseen).peer(peer.peer)];
+        if meter.window_closed && peer.life.0 != Life::Gone {
+            // A process that does not read: stopped, or stuck, or too busy for as long.
+            let (life, confidence) = match peer.life.0 {
+                Life::Running => (Evidence::of(Id::PeerRunning).at(peer.life.1), 85),
+                _ => (Evidence::of(Id::PeerUnseen), 70),
+            };
+            let mut evidence = vec![life.peer(peer.peer)];
             evidence.extend(wire_evidence(case, peer));
-            return Some((Cause::PeerFrozen, 70, evidence));
+            return Some((Cause::PeerFrozen, confidence, evidence));
         }
         if peer.life.0 == Life::Running {
             let running = Evidence::of(Id::PeerRunning).at(peer.life.1).peer(peer.peer);
