@@ -1,5 +1,6 @@
 //! One virtual machine, from its boot to its end.
 
+use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -21,10 +22,13 @@ pub(super) fn run(tree: &Path, image: &Path, memory: &str) -> Result<String> {
     qemu.args(["-nographic", "-no-reboot", "-net", "none"]);
     qemu.args(["-append", "console=ttyS0 quiet panic=-1"]);
     qemu.arg("-kernel").arg(vmlinuz(tree)?).arg("-initrd").arg(image);
-    let output = qemu
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
+    // A file, so that a machine can be watched while it runs.
+    let file = image.with_extension("serial");
+    let out = fs::File::create(&file).with_context(|| format!("making {}", file.display()))?;
+    qemu.stdin(Stdio::null())
+        .stdout(out)
+        .status()
         .context("starting qemu-system-x86_64\nfix: install qemu-system-x86")?;
-    Ok(String::from_utf8_lossy(&output.stdout).replace('\r', ""))
+    let serial = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+    Ok(String::from_utf8_lossy(&serial).replace('\r', ""))
 }
