@@ -14,6 +14,7 @@ use crate::verdict::Cause;
 mod counted;
 mod queued;
 mod rdma;
+mod status;
 
 use queued::queued;
 use rdma::{broken, port_down};
@@ -90,7 +91,7 @@ fn stale_peer(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Ans
     let (peer, at) = case.peers.iter().find_map(|peer| Some((peer, case.stale_at(peer)?)))?;
     let mut evidence = vec![Evidence::of(Id::PeerRestarted).at(at).peer(peer.peer)];
     evidence.extend(failures(case));
-    let failed = evidence.iter().filter_map(|evidence| evidence.code).any(is_disconnect);
+    let failed = evidence.iter().filter_map(|evidence| evidence.code).any(status::is_disconnect);
     let unconnected = peer.meter.is_none_or(|(_, meter)| meter.connections == 0);
     if !failed && !unconnected {
         return None;
@@ -122,11 +123,16 @@ fn peer_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answ
     let gone = case.ended_under_it().is_some();
     evidence.extend(failures(case));
     let codes = evidence.iter().filter_map(|evidence| evidence.code);
-    let disconnected = codes.into_iter().any(is_disconnect);
+    let disconnected = codes.into_iter().any(status::is_disconnect);
     let lives = |peer: &PeerCase| matches!(peer.life.0, Life::Running | Life::Stopped);
     if disconnected && !gone && !case.peers.is_empty() && case.peers.iter().all(lives) {
-        // The far process has lived all the time: it was the link that ended.
         rule_out_dead(case, search);
+        if let Some(peer) = case.peers.iter().find(|peer| peer.life.0 == Life::Stopped) {
+            // The library has waited long enough for an answer, as over RDMA it does.
+            evidence.push(stopped(peer));
+            return Some((Cause::PeerFrozen, 90, evidence));
+        }
+        // The far process has lived all the time: it was the link that ended.
         return Some((Cause::LinkFault, 75, evidence));
     }
     if gone || disconnected {
@@ -146,12 +152,6 @@ fn rule_out_dead(case: &Case<'_>, search: &mut Search) {
             (Life::Unseen | Life::Gone, _) => {}
         }
     }
-}
-
-/// Statuses by which UCX (-25 reset, -24 not connected, -6 unreachable, -80 time-out) and NIXL
-/// (-10 remote disconnect) say that the far end is gone.
-const fn is_disconnect(code: i32) -> bool {
-    matches!(code, -25 | -24 | -10 | -6 | -80)
 }
 
 fn worker_thread_dead(case: &Case<'_>, _: &Policy, _: Nanos, search: &mut Search) -> Answer {

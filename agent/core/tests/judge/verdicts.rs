@@ -153,6 +153,32 @@ fn a_disconnect_while_the_peer_lived_all_the_time_is_the_links() {
     assert!(found.ruled_out.iter().any(|(cause, _)| *cause == Cause::PeerDead), "{found:#?}");
 }
 
+/// UCX over RDMA gives a stopped peer up after half a minute.
+#[test]
+fn a_disconnect_from_a_stopped_peer_is_of_its_stop() {
+    let coverage = all_visible();
+    let failure = Some(Failure { at: ago(2), code: -80 });
+    let case = Case { peers: vec![stopped()], failure, ..posted(&coverage) };
+    let evidence = [EvidenceId::TransferFailed, EvidenceId::PeerStopped];
+    says(&case, Finding::NeverStarted, Cause::PeerFrozen, &evidence);
+}
+
+#[test]
+fn a_peer_that_runs_and_does_not_read_is_frozen_too() {
+    let coverage = all_visible();
+    let deaf = |life| {
+        let meter = Meter { connections: 1, window_closed: true, ..Meter::default() };
+        PeerCase { meter: Some((ago(1), meter)), life: (life, ago(1)), ..peer() }
+    };
+    for (life, seen) in
+        [(Life::Running, EvidenceId::PeerRunning), (Life::Unseen, EvidenceId::PeerUnseen)]
+    {
+        let case = Case { peers: vec![deaf(life)], ..posted(&coverage) };
+        let evidence = [seen, EvidenceId::WindowClosed];
+        says(&case, Finding::NeverStarted, Cause::PeerFrozen, &evidence);
+    }
+}
+
 #[test]
 fn a_peer_that_was_restarted_under_its_name_is_dead_all_the_same() {
     let coverage = all_visible();
