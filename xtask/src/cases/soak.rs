@@ -78,6 +78,9 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut tally = rounds(&case, &scratch, &mut world, options.minutes)?;
     let (line, faults) = readers.end(tally.rooms);
     say::line(line);
+    for fault in &faults {
+        say::line(format_args!("      {fault}"));
+    }
     tally.faults.extend(faults);
     outcome(&tally)
 }
