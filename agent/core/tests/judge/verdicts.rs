@@ -1,7 +1,7 @@
 //! What is told, with which cause and evidence.
 
 use inflightd_core::evidence::EvidenceId;
-use inflightd_core::fact::{Life, Phase, Tid, Worker};
+use inflightd_core::fact::{Life, Meter, Phase, Tid, Worker};
 use inflightd_core::judge::{Case, Failure, Far, Judgement, Moved, PeerCase};
 use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding, Nanos, Policy, judge};
