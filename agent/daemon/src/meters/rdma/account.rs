@@ -81,12 +81,9 @@ impl Round {
     /// Whether a worker's queue pair leads to that peer.
     fn leads(&self, pair: &Pair, to: Target) -> bool {
         match to {
-            // One that leads back to its own process, as UCX makes one on each device, may have the
-            // numbers of another's.
-            Target::Process(pid) => {
-                let ends_at = |pid| self.ends.contains(&(pid, pair.far, pair.number));
-                ends_at(pid) && !ends_at(pair.pid)
-            }
+            // Numbers are of a device: one that leads back to its own process, as UCX makes one on each
+            // device, is taken for one to a process that has the same on another.
+            Target::Process(pid) => self.ends.contains(&(pid, pair.far, pair.number)),
             Target::Address(address) => {
                 let seen = self.seen.get(&key(pair));
                 seen.is_some_and(|queue| ip(queue.gid) == address.ip())
