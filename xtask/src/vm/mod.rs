@@ -19,6 +19,8 @@ use clap::Args;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use judge::Said;
+
 use crate::clock::Moment;
 use crate::{cases, price, say, setup, tree};
 
@@ -65,6 +67,15 @@ impl Kind {
             Self::Engines => judge::faults(right, &rdma::cases("rdma.toml")?, serial),
             Self::Pair => judge::pair_faults(&rdma::cases("nixl.toml")?, serial),
         })
+    }
+
+    /// Why a machine says nothing about the agent, where it does not.
+    fn void(self, serial: &str) -> Result<Option<String>> {
+        let cases = match self {
+            Self::Engines => rdma::cases("rdma.toml")?,
+            Self::Pair => rdma::cases("nixl.toml")?,
+        };
+        Ok(rdma::void(&cases, &Said::of(serial)))
     }
 }
 
@@ -157,7 +168,7 @@ fn run_built(kind: Kind, kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<u
     for kernel in kernels {
         say::line(format_args!("  {}: {}", kernel.name, kernel.what));
         let begun = Moment::now();
-        let (release, faults) = boot(kind, kernel, &image, keep)?;
+        let (release, faults) = until_not_void(kind, kernel, &image, keep)?;
         for fault in &faults {
             say::line(format_args!("      {fault}"));
         }
@@ -169,13 +180,26 @@ fn run_built(kind: Kind, kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<u
     Ok(wrong)
 }
 
-/// Boot a kernel; its release, and what is wrong.
-fn boot(
+/// Boot a kernel, once more where the first time says nothing; its release, and what is wrong.
+fn until_not_void(
     kind: Kind,
     kernel: &Kernel,
     image: &Path,
     keep: Option<&PathBuf>,
 ) -> Result<(String, Vec<String>)> {
+    let serial = boot(kind, kernel, image, keep)?;
+    let Some(why) = kind.void(&serial)? else {
+        return Ok((judge::release(&serial).to_owned(), kind.faults(kernel.right, &serial)?));
+    };
+    say::line(format_args!("      void, once more: {why}"));
+    let serial = boot(kind, kernel, image, keep)?;
+    let mut faults = kind.faults(kernel.right, &serial)?;
+    faults.extend(kind.void(&serial)?);
+    Ok((judge::release(&serial).to_owned(), faults))
+}
+
+/// Boot a kernel; what came over its serial line.
+fn boot(kind: Kind, kernel: &Kernel, image: &Path, keep: Option<&PathBuf>) -> Result<String> {
     let tree = deb::unpacked(kernel)?;
     let home = tree.parent().context("a kernel's tree has a folder")?;
     let image = joined(image, &modules::archive(&tree, home)?, &home.join("initrd"))?;
@@ -185,7 +209,7 @@ fn boot(
         let file = dir.join(format!("{}{}.serial", kernel.name, kind.suffix()));
         std::fs::write(&file, &serial).with_context(|| format!("writing {}", file.display()))?;
     }
-    Ok((judge::release(&serial).to_owned(), kind.faults(kernel.right, &serial)?))
+    Ok(serial)
 }
 
 /// The two archives as one: the kernel unpacks one after the other.
