@@ -108,11 +108,11 @@ final_posted() {
 }
 
 lose() {
-    /sbin/tc qdisc add dev v0 root netem loss 100% 2>&1 | sed "s/^/@@ tc /"
+    /sbin/tc qdisc change dev v0 root netem loss 100% 2>&1 | sed "s/^/@@ tc /"
 }
 
 find() {
-    /sbin/tc qdisc del dev v0 root
+    /sbin/tc qdisc change dev v0 root netem loss 0%
 }
 
 # Ends the case's processes, and tells what they said. What is still on its way has a moment to arrive.

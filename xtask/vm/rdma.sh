@@ -18,6 +18,9 @@ cable() {
     echo 0 >/proc/sys/net/ipv4/conf/all/rp_filter
     /sbin/ip rule add pref 20 lookup local
     /sbin/ip rule del pref 0
+    # From the start: where the queue was put on under traffic soft-RoCE now and then flushed its queue
+    # pair at once (2 of 5 runs).
+    /sbin/tc qdisc add dev v0 root netem 2>&1 | sed "s/^/@@ tc /"
     for n in 0 1; do rdma link add rxe$n type rxe netdev v$n 2>&1 | sed "s/^/@@ rdma /"; done
 }
 
@@ -59,8 +62,11 @@ unpair() {
     sleep 1
     sed "s/^@/@@ said $case /" /tmp/send.out
     exec 4>&-
-    kill -9 "$send" "$serve" 2>/dev/null
-    wait "$send" "$serve" 2>/dev/null
+    # The sender first: while it ended, the end of its peer was told once, which was true.
+    for end in "$send" "$serve"; do
+        kill -9 "$end" 2>/dev/null
+        wait "$end" 2>/dev/null
+    done
 }
 
 # A room of which three chunks and more are there.
@@ -86,16 +92,16 @@ rdma_cases() {
     # For ever: soft-RoCE never lowers a count of 7.
     pair loss 14 7 7
     midway write
-    /sbin/tc qdisc add dev v0 root netem loss 100% 2>&1 | sed "s/^/@@ tc /"
+    /sbin/tc qdisc change dev v0 root netem loss 100% 2>&1 | sed "s/^/@@ tc /"
     verdict link_fault
-    /sbin/tc qdisc del dev v0 root
+    /sbin/tc qdisc change dev v0 root netem loss 0%
     unpair
 
     pair exhausted 14 6 6
     midway write
-    /sbin/tc qdisc add dev v0 root netem loss 100% 2>&1 | sed "s/^/@@ tc /"
+    /sbin/tc qdisc change dev v0 root netem loss 100% 2>&1 | sed "s/^/@@ tc /"
     verdict link_fault
-    /sbin/tc qdisc del dev v0 root
+    /sbin/tc qdisc change dev v0 root netem loss 0%
     unpair
 
     pair port 14 7 7

@@ -27,6 +27,9 @@ use crate::{cases, price, say, setup, tree};
 /// The kernel of the short form: the newest that Debian calls stable.
 const SHORT: &str = "6.12";
 
+/// How often a machine that says nothing is booted again.
+const RETRIES: u32 = 2;
+
 /// What a machine runs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -180,19 +183,19 @@ fn run_built(kind: Kind, kernels: &[Kernel], keep: Option<&PathBuf>) -> Result<u
     Ok(wrong)
 }
 
-/// Boot a kernel, once more where the first time says nothing; its release, and what is wrong.
+/// Boot a kernel, and again where that says nothing; its release, and what is wrong.
 fn until_not_void(
     kind: Kind,
     kernel: &Kernel,
     image: &Path,
     keep: Option<&PathBuf>,
 ) -> Result<(String, Vec<String>)> {
-    let serial = boot(kind, kernel, image, keep)?;
-    let Some(why) = kind.void(&serial)? else {
-        return Ok((judge::release(&serial).to_owned(), kind.faults(kernel.right, &serial)?));
-    };
-    say::line(format_args!("      void, once more: {why}"));
-    let serial = boot(kind, kernel, image, keep)?;
+    let mut serial = boot(kind, kernel, image, keep)?;
+    for _ in 0..RETRIES {
+        let Some(why) = kind.void(&serial)? else { break };
+        say::line(format_args!("      void, once more: {why}"));
+        serial = boot(kind, kernel, image, keep)?;
+    }
     let mut faults = kind.faults(kernel.right, &serial)?;
     faults.extend(kind.void(&serial)?);
     Ok((judge::release(&serial).to_owned(), faults))
