@@ -4,15 +4,13 @@
 //! Sources: the kernel's `include/linux/mlx5/mlx5_ifc.h` (opcodes, `qpc`, `ads`) and UCX's
 //! `src/uct/ib/mlx5/ib_mlx5_devx.c` (which commands it gives). All numbers are big-endian.
 
-use aya_ebpf::{
-    EbpfContext as _, helpers::bpf_probe_read_kernel, macros::kprobe, programs::ProbeContext,
-};
+use aya_ebpf::{EbpfContext as _, macros::kprobe, programs::ProbeContext};
 use inflightd_abi::{
     mishap::Mishap,
     rdma::{DEVX_NAME, Queue, STATE_ERR, STATE_INIT, STATE_RTR, STATE_RTS},
 };
 
-use crate::{emit, maps};
+use crate::{emit, maps, rdma::read};
 
 const DESTROY: u16 = 0x501;
 const RST_TO_INIT: u16 = 0x502;
@@ -26,18 +24,6 @@ const NUMBER: u64 = 8;
 const FAR: u64 = 24 + 20;
 const GID: u64 = 24 + 24 + 16;
 const LOW_24: u32 = 0x00ff_ffff;
-
-/// Reads one value of a command.
-#[inline(always)]
-fn read<T: Copy>(address: u64) -> Option<T> {
-    // SAFETY: the helper checks the address and copies into its own zeroed value; `T` is an integer
-    // or bytes, of which any are a value.
-    let value = unsafe { bpf_probe_read_kernel(address as *const T) }.ok();
-    if value.is_none() {
-        maps::mishap(Mishap::QueueUnreadable);
-    }
-    value
-}
 
 /// `mlx5_cmd_do(device, command, …)`, on a thread of the owner.
 #[kprobe]

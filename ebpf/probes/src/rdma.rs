@@ -25,7 +25,7 @@ const MASK_FAR: u64 = 1 << 20;
 
 /// Reads one value of the kernel's memory.
 #[inline(always)]
-fn read<T: Copy>(address: u64) -> Option<T> {
+pub(crate) fn read<T: Copy>(address: u64) -> Option<T> {
     // SAFETY: the helper checks the address and copies into its own zeroed value; `T` is one of
     // the plain integers used here, or bytes, of which any are a value.
     let value = unsafe { bpf_probe_read_kernel(address as *const T) }.ok();

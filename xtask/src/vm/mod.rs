@@ -66,19 +66,24 @@ impl Kind {
 
     /// What is wrong with what a machine said.
     fn faults(self, right: Right, serial: &str) -> Result<Vec<String>> {
+        let cases = self.cases()?;
         Ok(match self {
-            Self::Engines => judge::faults(right, &rdma::cases("rdma.toml")?, serial),
-            Self::Pair => judge::pair_faults(&rdma::cases("nixl.toml")?, serial),
+            Self::Engines => judge::faults(right, &cases, serial),
+            Self::Pair => judge::pair_faults(&cases, serial),
         })
     }
 
     /// Why a machine says nothing about the agent, where it does not.
     fn void(self, serial: &str) -> Result<Option<String>> {
-        let cases = match self {
-            Self::Engines => rdma::cases("rdma.toml")?,
-            Self::Pair => rdma::cases("nixl.toml")?,
-        };
-        Ok(rdma::void(&cases, &Said::of(serial)))
+        Ok(rdma::void(&self.cases()?, &Said::of(serial)))
+    }
+
+    /// What is right in each of its cases.
+    fn cases(self) -> Result<Vec<rdma::Case>> {
+        rdma::cases(match self {
+            Self::Engines => "rdma.toml",
+            Self::Pair => "nixl.toml",
+        })
     }
 }
 

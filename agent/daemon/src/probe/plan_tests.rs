@@ -6,6 +6,8 @@ use super::*;
 use crate::probe::elf::{BuildId, Exports, Function};
 use crate::probe::symbols::{BEGIN, families, wanted};
 
+const SUBMIT: &str = "_ZN8mooncake14TransferEngine14submitTransferEmRKSt6vectorI";
+const FREE: &str = "_ZN8mooncake14TransferEngine11freeBatchIDEm";
 const PUSH: &[u8] = &[0x55];
 
 fn library(build_id: Option<&[u8]>, functions: &[(&str, u64, &[u8])]) -> Exports {
@@ -179,8 +181,6 @@ fn every_mark_has_a_point_with_its_kind_and_an_old_library_has_gaps() {
 
 #[test]
 fn the_filter_lets_through_what_the_catalogue_wants() {
-    const SUBMIT: &str = "_ZN8mooncake14TransferEngine14submitTransferEmRKSt6vectorI";
-    const FREE: &str = "_ZN8mooncake14TransferEngine11freeBatchIDEm";
     for name in [POST, RELEASE, SUBMIT, FREE, "ucp_ep_flush_nbx", "inflight_mark_open"] {
         assert!(wanted(name), "{name}");
         assert!(BEGIN.iter().any(|begin| name.starts_with(begin)), "{name} is searched for");
@@ -203,8 +203,6 @@ fn what_an_object_is_shows_in_its_functions() {
 
 #[test]
 fn both_ends_of_a_batch_are_probed_or_none() {
-    const SUBMIT: &str = "_ZN8mooncake14TransferEngine14submitTransferEmRKSt6vectorI";
-    const FREE: &str = "_ZN8mooncake14TransferEngine11freeBatchIDEm";
     let both = [(SUBMIT, 1, PUSH), (FREE, 2, PUSH)];
     let whole = plan_of(Family::Mooncake, &library(Some(&[0xdd]), &both));
     let layout = BatchLayout { tasks: 16, task_bytes: 112, transferred: 24 };

@@ -1,9 +1,7 @@
 """One end of a Mooncake pair for the probe tests: one JSON command a line in, one answer out."""
 
 import ctypes
-import json
 import os
-import signal
 import sys
 
 os.environ["MC_TRANSFER_TIMEOUT"] = "3600"
@@ -11,6 +9,8 @@ os.environ.setdefault("MC_LOG_LEVEL", "ERROR")
 
 import numpy  # noqa: E402
 from mooncake.engine import TransferEngine  # noqa: E402
+
+from commands import serve  # noqa: E402
 
 HOST = "127.0.0.1"
 
@@ -52,17 +52,5 @@ class Peer:
         return {"tid": ctypes.CDLL(None).gettid()}
 
 
-def main():
-    peer = Peer(int(sys.argv[2]))
-    # Mooncake's own lines go to standard error; what else it prints comes before this one.
-    print(json.dumps(peer.describe()), flush=True)
-    for line in sys.stdin:
-        command = json.loads(line)
-        answer = getattr(peer, command.pop("do"))(**command)
-        print(json.dumps(answer), flush=True)
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    main()
+    serve(Peer(int(sys.argv[2])))

@@ -3,9 +3,7 @@
 import base64
 import ctypes
 import importlib
-import json
 import os
-import signal
 import sys
 import time
 
@@ -15,6 +13,8 @@ os.environ.setdefault("UCX_LOG_LEVEL", "fatal")
 os.environ.setdefault("NIXL_LOG_LEVEL", "FATAL")
 
 import numpy  # noqa: E402
+
+from commands import serve  # noqa: E402
 
 
 def load_api():
@@ -118,17 +118,5 @@ class Peer:
         return {"tid": ctypes.CDLL(None).gettid()}
 
 
-def main():
-    peer = Peer(sys.argv[1], int(sys.argv[2]))
-    print(json.dumps(peer.describe()), flush=True)
-    for line in sys.stdin:
-        command = json.loads(line)
-        answer = getattr(peer, command.pop("do"))(**command)
-        print(json.dumps(answer), flush=True)
-    # NIXL's destructors wait for peers that may be stopped.
-    os._exit(0)
-
-
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    main()
+    serve(Peer(sys.argv[1], int(sys.argv[2])))
