@@ -10,6 +10,7 @@ use inflightd_core::{Event, Fact, Nanos, Sight, Source};
 
 use super::unhooked::notified;
 use super::{Agent, DOUBTED};
+use crate::clock::Clock;
 use crate::names::PeerName;
 use crate::proc;
 use crate::worker::{self, Out};
@@ -232,7 +233,8 @@ impl Agent {
         act: impl FnOnce(&mut worker::Watched, &mut Out<'_>),
     ) {
         if let Some(watched) = self.workers.get_mut(&number) {
-            let mut out = Out { names: &mut self.names, events: &mut self.events };
+            let (names, events) = (&mut self.names, &mut self.events);
+            let mut out = Out { names, events, clock: Clock::now };
             act(watched, &mut out);
         }
     }

@@ -2,6 +2,7 @@
 
 mod convert;
 mod history;
+mod out;
 mod removals;
 mod tracker;
 mod work;
@@ -14,8 +15,9 @@ use inflightd_core::{Nanos, Reason, Sight, Source};
 
 pub use convert::{outcome, phase};
 pub use history::History;
+pub use out::Out;
 pub use removals::Removals;
-pub use tracker::{Open, Out, Tally, Tracker};
+pub use tracker::{Open, Tally, Tracker};
 pub use work::Work;
 
 use crate::names::About;

@@ -14,24 +14,16 @@ mod scan;
 mod threads;
 mod untabled;
 
-use super::Removals;
 use super::convert::{counts, is_mooncake, outcome};
 use super::work::Work;
+use super::{Out, Removals};
 use crate::journal::OpenRoom;
-use crate::names::{Names, PeerName, RoomName};
+use crate::names::{PeerName, RoomName};
 
 /// Most rooms of one worker that are held open; the victim is the newcomer, counted.
 const OPEN_MAX: usize = 2 * table::ENTRIES_MAX;
 /// Most rooms remembered after they left, so that a late mark of theirs is recognised.
 const FINISHED_MAX: usize = 2 * table::ENTRIES_MAX;
-
-/// Where facts go, and where names come from.
-pub struct Out<'a> {
-    /// Numbers and names.
-    pub names: &'a mut Names,
-    /// Facts, to be sorted by time before the ledger sees them.
-    pub events: &'a mut Vec<Event>,
-}
 
 /// What did not go as it should; all of it only grows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,9 +138,9 @@ impl Tracker {
         out.events.push(Event { at, worker: self.worker, fact });
     }
 
-    fn admit_view(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) -> bool {
+    fn admit_view(&mut self, view: &EntryView, out: &mut Out<'_>) -> bool {
         let newcomer = Newcomer {
-            at: Nanos(view.appended_at).min(now),
+            at: out.stated(view.appended_at),
             seq: Seq(view.seq.0),
             room: view.room,
             expected: view.expected,
@@ -202,8 +194,8 @@ impl Tracker {
 
     /// Tells the counts of an open room where they have changed.
     ///
-    /// A scan's moment is older than what it reads, by up to as long as the scan takes: no fact of a
-    /// room is told with a time before its append, which the ledger would then take as the last.
+    /// No fact of a room is told with a time before its append, which the ledger would then take as
+    /// the last.
     fn recount(&mut self, view: &EntryView, at: Nanos, out: &mut Out<'_>) {
         let seq = Seq(view.seq.0);
         let Some(open) = self.open.get_mut(&seq) else {
@@ -232,14 +224,14 @@ impl Tracker {
     }
 
     /// Closes a room as its entry says.
-    fn close(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+    fn close(&mut self, view: &EntryView, out: &mut Out<'_>) {
         let seq = Seq(view.seq.0);
         if !self.removals.insert(view.removal) {
             // Told by an earlier life, or a worker that gives a number twice: the room ends all
             // the same.
             self.unnumbered += 1;
         }
-        let at = Nanos(view.removed_at).min(now);
+        let at = out.stated(view.removed_at);
         self.recount(view, at, out);
         self.numbers.insert(seq, view.removal);
         self.finish(seq, at, outcome(view.outcome), out);
@@ -310,18 +302,12 @@ impl Tracker {
     }
 
     /// Whether `seq` is in the queue; an append whose mark was lost is made up for.
-    fn is_open(
-        &mut self,
-        seq: Seq,
-        at: Nanos,
-        table: Option<&Table<'_>>,
-        out: &mut Out<'_>,
-    ) -> bool {
+    fn is_open(&mut self, seq: Seq, table: Option<&Table<'_>>, out: &mut Out<'_>) -> bool {
         if self.open.contains_key(&seq) {
             return true;
         }
         let admitted = match table.map(|table| self.entry_of(table, seq)) {
-            Some(Entry::Here(view)) if view.state == State::Open => self.admit_view(&view, at, out),
+            Some(Entry::Here(view)) if view.state == State::Open => self.admit_view(&view, out),
             _ => false,
         };
         // A room whose end a scan has seen before the mark of it was read is in its place.
@@ -338,7 +324,7 @@ impl Tracker {
         table: Option<&Table<'_>>,
         out: &mut Out<'_>,
     ) {
-        if self.is_open(seq, at, table, out) {
+        if self.is_open(seq, table, out) {
             self.tell(out, at, fact);
         }
     }
@@ -355,13 +341,13 @@ impl Tracker {
         if seq.0 == table::Seq::ALL_UNTABLED.0 {
             return self.end_untabled(at, marked, out);
         }
-        if !self.is_open(seq, at, table, out) {
+        if !self.is_open(seq, table, out) {
             return;
         }
         match table.map(|table| self.entry_of(table, seq)) {
             Some(Entry::Here(view)) if view.state == State::Closed => {
                 self.tally.disagreements += u64::from(outcome(view.outcome) != marked);
-                self.close(&view, at.max(Nanos(view.removed_at)), out);
+                self.close(&view, out);
             }
             // The table wins: when it closes the entry, a scan sees it.
             Some(Entry::Here(_) | Entry::Torn) => self.tally.disagreements += 1,

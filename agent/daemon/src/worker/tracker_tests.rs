@@ -9,6 +9,7 @@ use inflightd_abi::table::{
 
 use super::scan::GIVE_UP_AFTER;
 use super::*;
+use crate::names::Names;
 use crate::worker::History;
 
 #[path = "untabled_tests.rs"]
@@ -17,6 +18,11 @@ mod untabled;
 const SMALL: Geometry = Geometry { entries: 4, threads: 2 };
 /// Everything here happens before this.
 const LATER: Nanos = Nanos(1_000_000);
+
+/// The clock of whoever reads.
+const fn clock() -> Nanos {
+    Nanos(2_000_000)
+}
 
 /// A worker's table and whoever follows it.
 struct Bench {
@@ -66,7 +72,8 @@ impl Bench {
     fn told(&mut self, act: impl FnOnce(&mut Tracker, &Table<'_>, &mut Out<'_>)) -> Vec<Event> {
         let mut events = Vec::new();
         let table = Table::create(&self.words, SMALL).unwrap();
-        act(&mut self.tracker, &table, &mut Out { names: &mut self.names, events: &mut events });
+        let mut out = Out { names: &mut self.names, events: &mut events, clock };
+        act(&mut self.tracker, &table, &mut out);
         events.retain(|event| !matches!(event.fact, Fact::Read | Fact::Beat));
         events
     }
@@ -144,7 +151,7 @@ fn a_beat_is_read_alone_when_the_last_reading_is_old() {
     bench.table().beat(LATER.0 + 5);
     let mut events = Vec::new();
     let table = Table::create(&bench.words, SMALL).unwrap();
-    let mut out = Out { names: &mut bench.names, events: &mut events };
+    let mut out = Out { names: &mut bench.names, events: &mut events, clock };
     bench.tracker.read_beat(&table, later, &mut out);
     bench.tracker.read_beat(&table, later, &mut out);
     let told: Vec<_> = events.iter().map(|event| (event.at.0, event.fact.clone())).collect();
@@ -167,28 +174,29 @@ fn a_beat_is_not_told_without_what_its_poll_took_out() {
 }
 
 #[test]
-fn nothing_is_told_of_a_room_before_its_append_by_a_scan_whose_moment_is_older() {
-    // The scan's moment was taken at 640; it reads what happened up to 700, marks were read first.
-    for posted in [true, false] {
+fn what_a_scan_reads_is_told_as_of_when_it_was_and_not_of_when_the_scan_was_begun() {
+    // The scan was begun at 640; it reads what happened up to 700. What the ring tells of 651 to 690
+    // is read after it, and belongs to the room all the same.
+    for marked in [true, false] {
         let mut bench = Bench::new(Removals::default());
-        let seq = bench.append(650, 7);
-        let mut events = bench.mark_append(651, seq, 7);
-        if posted {
-            bench.table().post(660, table::Seq(seq.0), 5);
-            events.extend(bench.told(|tracker, table, out| tracker.scan(table, Nanos(640), out)));
-        }
+        let seq = bench.append(630, 7);
+        let mut events = if marked { bench.mark_append(631, seq, 7) } else { Vec::new() };
+        bench.table().post(660, table::Seq(seq.0), 5);
         bench.remove(700, seq);
         events.extend(bench.told(|tracker, table, out| tracker.scan(table, Nanos(640), out)));
         // As the agent does before the ledger sees them.
         events.sort_by_key(|event| event.at);
-        let told = words(&events);
-        let right: &[&str] = if posted {
-            &["650 append 7", "650 posted 5", "650 Success"]
-        } else {
-            &["650 append 7", "650 Success"]
-        };
-        assert_eq!(told, right);
+        assert_eq!(words(&events), ["630 append 7", "700 posted 5", "700 Success"]);
     }
+}
+
+#[test]
+fn what_a_table_states_of_the_future_is_cut_to_the_present() {
+    let mut bench = Bench::new(Removals::default());
+    let seq = bench.append(clock().0 + 5, 7);
+    assert_eq!(words(&bench.scan()), ["2000000 append 7"]);
+    bench.remove(u64::MAX, seq);
+    assert_eq!(words(&bench.scan()), ["2000000 Success"]);
 }
 
 #[test]
@@ -207,7 +215,7 @@ fn a_room_whose_entry_was_used_again_ends_after_its_append() {
         told.into_iter().filter(|event| matches!(event.fact, Fact::Remove(it, _) if it == seq)),
     );
     events.sort_by_key(|event| event.at);
-    assert_eq!(words(&events), ["650 append 7", "650 Unknown"]);
+    assert_eq!(words(&events), ["650 append 7", "2000000 Unknown"]);
 }
 
 #[test]
@@ -271,7 +279,7 @@ fn an_open_room_whose_entry_was_used_again_ends_as_unknown() {
         bench.append(800, room);
     }
     let told = words(&bench.scan());
-    assert!(told.contains(&"1000000 Unknown".to_owned()), "{told:?}");
+    assert!(told.contains(&"2000000 Unknown".to_owned()), "{told:?}");
     let later: Vec<Event> = (0..2 * GIVE_UP_AFTER).flat_map(|_| bench.scan()).collect();
     assert!(later.is_empty(), "that removal is told, if not as what it was: {later:?}");
 }
@@ -324,7 +332,7 @@ fn an_earlier_life_left_a_room_that_the_table_has_forgotten() {
         tracker.restore((seq, open), RoomName::default(), LATER, out);
     });
     assert_eq!(words(&told), ["400 append 77 late"]);
-    assert_eq!(words(&bench.scan()), ["1000000 Unknown"]);
+    assert_eq!(words(&bench.scan()), ["2000000 Unknown"]);
 }
 
 /// What a reading of the threads tells; each has an id in the worker's namespace and one here.

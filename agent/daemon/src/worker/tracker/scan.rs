@@ -25,14 +25,14 @@ impl Tracker {
     /// a room is still there must not be told of one that it took out.
     pub fn read_beat(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
         self.note_beat(table.counters().beat_at, now, out);
-        self.close_missing(table, now, out);
+        self.close_missing(table, out);
     }
 
     fn note_beat(&mut self, beat_at: u64, now: Nanos, out: &mut Out<'_>) {
         self.beat_read_at = now;
         if beat_at != self.beat_at {
             self.beat_at = beat_at;
-            self.tell(out, Nanos(beat_at).min(now), Fact::Beat);
+            self.tell(out, out.stated(beat_at), Fact::Beat);
         }
     }
 
@@ -43,28 +43,28 @@ impl Tracker {
         let torn = self.tally.torn;
         for slot in table.taken_slots() {
             match table.entry(slot) {
-                Ok(Some(view)) if view.state == State::Open => self.refresh(&view, now, out),
+                Ok(Some(view)) if view.state == State::Open => self.refresh(&view, out),
                 Ok(_) => {}
                 Err(table::Torn) => self.tally.torn += 1,
             }
         }
-        self.close_missing(table, now, out);
+        self.close_missing(table, out);
         self.find_removed(table, counters.removals, now, out);
         if self.tally.torn == torn {
             self.tell(out, now, Fact::Read);
         }
     }
 
-    fn refresh(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+    fn refresh(&mut self, view: &EntryView, out: &mut Out<'_>) {
         let seq = Seq(view.seq.0);
         if !self.open.contains_key(&seq) {
-            self.admit_view(view, now, out);
+            self.admit_view(view, out);
         }
-        self.recount(view, now, out);
+        self.recount(view, (out.clock)(), out);
     }
 
     /// Closes the rooms whose entries are no longer open.
-    fn close_missing(&mut self, table: &Table<'_>, now: Nanos, out: &mut Out<'_>) {
+    fn close_missing(&mut self, table: &Table<'_>, out: &mut Out<'_>) {
         let missing: Vec<Seq> = self
             .open
             .keys()
@@ -73,12 +73,12 @@ impl Tracker {
             .collect();
         for seq in missing {
             match self.entry_of(table, seq) {
-                Entry::Here(view) if view.state == State::Closed => self.close(&view, now, out),
+                Entry::Here(view) if view.state == State::Closed => self.close(&view, out),
                 // Just being closed, or being written: the next scan sees how.
                 Entry::Here(_) | Entry::Torn => {}
                 Entry::Evicted => {
                     self.unnumbered += 1;
-                    self.finish(seq, now, Outcome::Unknown, out);
+                    self.finish(seq, (out.clock)(), Outcome::Unknown, out);
                 }
             }
         }
@@ -96,7 +96,7 @@ impl Tracker {
             };
             let counts = view.state == State::Closed && (1..=removals).contains(&view.removal);
             if counts && !self.removals.contains(view.removal) {
-                self.take_removed(&view, now, out);
+                self.take_removed(&view, out);
             }
         }
         self.unfound_scans += 1;
@@ -114,15 +114,15 @@ impl Tracker {
         }
     }
 
-    fn take_removed(&mut self, view: &EntryView, now: Nanos, out: &mut Out<'_>) {
+    fn take_removed(&mut self, view: &EntryView, out: &mut Out<'_>) {
         if self.finished.contains(&Seq(view.seq.0)) {
             // A mark was faster than the table: only the number was missing.
             self.removals.insert(view.removal);
             self.unnumbered = self.unnumbered.saturating_sub(1);
             return;
         }
-        self.admit_view(view, now, out);
-        self.close(view, now, out);
+        self.admit_view(view, out);
+        self.close(view, out);
     }
 
     /// Takes what the threads are doing from the table: at discovery, and after marks were lost.
@@ -151,7 +151,7 @@ impl Tracker {
             };
             let known = self.serving.get(&tid).copied();
             if known != Some(work) {
-                let since = Nanos(serving.since).min(now);
+                let since = out.stated(serving.since);
                 self.take_work(tid, (work, known), (since, now), table, out);
             }
         }
