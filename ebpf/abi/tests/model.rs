@@ -6,11 +6,14 @@
 
 use inflightd_abi::sync::AtomicU64;
 use inflightd_abi::table::{
-    CommandState, Geometry, NewEntry, Outcome, Phase, Seq, Serving, State, Table, Until,
+    CommandState, Fail, Geometry, NewEntry, Outcome, Phase, Seq, Serve, Serving, State, Table,
+    Until,
 };
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
+
+const FAIL: Fail<'static> = Fail { dwell_ms: 1, tell_peers: false, reason: b"stopped" };
 
 /// A table in memory that the threads of a model share.
 #[derive(Clone)]
@@ -208,7 +211,7 @@ fn nobody_works_behind_a_hold_that_is_drained() {
         let server = shared.spawn(move |shared| {
             let table = shared.table();
             for _ in 0..2 {
-                if table.serve(5, 77, seq, |_| true) {
+                if table.serve(5, 77, seq, |_| true) == Serve::Begun {
                     at_work(&theirs);
                     table.serve_end(77);
                 }
@@ -239,7 +242,7 @@ fn nobody_works_for_a_room_that_is_to_be_failed() {
         let theirs = work.clone();
         let server = shared.spawn(move |shared| {
             let table = shared.table();
-            if table.serve(5, 77, seq, |_| true) {
+            if table.serve(5, 77, seq, |_| true) == Serve::Begun {
                 at_work(&theirs);
                 table.serve_end(77);
             }
@@ -247,9 +250,9 @@ fn nobody_works_for_a_room_that_is_to_be_failed() {
         let table = shared.table();
         let until = Until::after(0, 7);
         assert!(table.hold(seq, until).is_some());
-        if table.commit(seq, until) {
+        if table.commit(seq, until, &FAIL) {
             at_work(&work);
-            assert!(table.carry_out(seq, 0) && !table.release(seq, until));
+            assert!(table.carry_out(seq, 0).is_some() && !table.release(seq, until));
         } else {
             assert!(table.release(seq, until));
         }
@@ -278,9 +281,9 @@ fn a_gate_is_left_only_by_who_entered_it() {
     model(3, || {
         let shared = Shared::new(1, 2);
         let seq = shared.append(1);
-        assert!(shared.table().serve(2, 10, seq, |_| true));
+        assert!(shared.table().serve(2, 10, seq, |_| true) == Serve::Begun);
         let server = shared.spawn(move |shared| {
-            assert!(shared.table().serve(5, 11, seq, |_| true));
+            assert!(shared.table().serve(5, 11, seq, |_| true) == Serve::Begun);
             shared.table().serve_end(11);
         });
         shared.table().remove(9, seq, Outcome::Success);
@@ -297,7 +300,7 @@ fn a_late_server_never_counts_at_the_next_rooms_gate() {
         let first = shared.append(1);
         let server = shared.spawn(move |shared| {
             let table = shared.table();
-            assert!(table.serve(5, 77, first, |_| true));
+            assert!(table.serve(5, 77, first, |_| true) == Serve::Begun);
             table.serve_end(77)
         });
         shared.table().remove(9, first, Outcome::Success);
@@ -313,9 +316,9 @@ fn a_slot_that_changes_hands_never_shows_the_dead_threads_room_as_the_new_ones()
     model(3, || {
         let shared = Shared::new(2, 1);
         let (first, second) = (shared.append(1), shared.append(2));
-        assert!(shared.table().serve(1, 10, first, |_| true));
+        assert!(shared.table().serve(1, 10, first, |_| true) == Serve::Begun);
         let heir = shared.spawn(move |shared| {
-            assert!(shared.table().serve(5, 11, second, |tid| tid != 10));
+            assert!(shared.table().serve(5, 11, second, |tid| tid != 10) == Serve::Begun);
         });
         if let Some(Serving { tid, seq, since, .. }) = shared.table().serving(0) {
             match seq {

@@ -40,6 +40,8 @@ extern "C" {
 #define INFLIGHT_VALUE_KEPT 96
 #define INFLIGHT_TRACEPARENT_KEPT 56
 #define INFLIGHT_NAME_KEPT 56
+/* What a worker states as INFLIGHT_COMMANDS that does all of "Failing a room" below. */
+#define INFLIGHT_COMMANDS_VERSION 1
 
 /* One worker: one scheduler process = one rank of an engine. */
 typedef struct inflight_worker inflight_worker;
@@ -77,7 +79,8 @@ enum inflight_gauge_id {
     INFLIGHT_THREADS_STARTED = 6, /* threads that transfer and have been started */
     INFLIGHT_LISTENERS_ALIVE = 7, /* threads that hear from peers and live */
     INFLIGHT_FAULTS = 8,          /* faults inside the hook */
-    INFLIGHT_MISSING = 9          /* what it does not find in the engine, a bit each, by engine */
+    INFLIGHT_MISSING = 9,         /* what it does not find in the engine, a bit each, by engine */
+    INFLIGHT_COMMANDS = 10        /* INFLIGHT_COMMANDS_VERSION if it does what "Failing a room" asks */
 };
 
 /* How a room left the queue. */
@@ -156,6 +159,8 @@ uint64_t inflight_append(inflight_worker *worker, uint64_t room, const char *rid
 /*
  * This thread begins to work for that room (and no longer for the one before). 1: go. 0: the
  * room is held by the agent: leave it for now, do not post for it; it will be released or failed.
+ * A thread whose early work turns out to be for a held room goes on, and asks again later: it is
+ * seen to be at work.
  */
 int inflight_serve(inflight_worker *worker, uint64_t seq);
 
@@ -187,6 +192,43 @@ void inflight_beat(inflight_worker *worker);
 
 /* How the worker is: an enum inflight_gauge_id, once a second or so. Others are ignored. */
 void inflight_gauge(inflight_worker *worker, int gauge, uint64_t value);
+
+/*
+ * Failing a room. The agent may ask that a room be failed on all its ranks, once it has proven that
+ * nothing of it is under way on any. A worker that does all of the following states it with the gauge
+ * INFLIGHT_COMMANDS; of others nothing is asked. A worker that cannot go on with it sets the gauge to 0.
+ *
+ *  - Every thread that transfers calls inflight_serve before it begins on a room, and does not begin
+ *    where the answer is 0: it sets the work aside, goes on with other rooms, and tries again once
+ *    inflight_command says 0. The order of the work for one room is kept. Work that began before its
+ *    room was in the queue is shown by inflight_serve_early first, and for a room that is just being
+ *    appended is set aside.
+ *  - As each poll of the queue begins, on the thread that polls: inflight_asked; where it has changed,
+ *    or a room is known for which inflight_command is not 0, inflight_carry_out for each such room. A 1
+ *    means: the room is failed on this rank before the poll says how it is. Its far ends may be told
+ *    only if tell_peers is 1, and never on the thread that polls.
+ *  - After each poll that was reduced over all ranks (so that a room that one rank failed has left on
+ *    all): inflight_polled for each such room that is still there, with the CLOCK_MONOTONIC time in
+ *    nanoseconds that was read before the calls of inflight_carry_out.
+ */
+enum inflight_command_state {
+    INFLIGHT_OPEN = 0,       /* nothing is asked; also of a room that is not in the queue */
+    INFLIGHT_HELD = 1,       /* no thread is to begin on it */
+    INFLIGHT_COMMITTED = 2,  /* it is to be failed */
+    INFLIGHT_CARRIED_OUT = 3 /* the worker has taken the fail */
+};
+
+/* Why a room is to be failed. */
+struct inflight_fail {
+    uint64_t dwell_ms;   /* how long it had been in the queue */
+    uint32_t tell_peers; /* 1: its far ends may be told */
+    char reason[44];     /* finding and cause */
+};
+
+uint64_t inflight_asked(inflight_worker *worker);
+int inflight_command(inflight_worker *worker, uint64_t seq);
+int inflight_carry_out(inflight_worker *worker, uint64_t seq, struct inflight_fail *fail);
+int inflight_polled(inflight_worker *worker, uint64_t seq, uint64_t begun);
 
 #ifdef __cplusplus
 }

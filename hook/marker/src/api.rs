@@ -3,9 +3,11 @@
 use core::ffi::{c_char, c_int};
 use core::ptr;
 
-use inflightd_abi::table::{Change, Gauge, NewEntry, Outcome, Phase, Seq, Table};
+use inflightd_abi::table::{
+    Change, CommandState, Gauge, NewEntry, Outcome, Phase, Seq, Serve, Table,
+};
 
-use crate::args::{self, OpenArgs, Peer, Peers};
+use crate::args::{self, Fail, OpenArgs, Peer, Peers};
 use crate::error::OpenError;
 use crate::sys::Errno;
 use crate::worker::{self, Open, Worker};
@@ -132,13 +134,16 @@ pub extern "C" fn inflight_serve(worker: *const Worker, seq: u64) -> c_int {
     let Some((Open { index, table }, seq)) = of_room(worker, seq) else {
         return GO;
     };
-    if table.serve(sys::now(), sys::thread_id(), seq, sys::thread_alive) {
-        mark::inflight_mark_serve(index, seq.0, 0);
-        return GO;
+    match table.serve(sys::now(), sys::thread_id(), seq, sys::thread_alive) {
+        Serve::Begun => mark::inflight_mark_serve(index, seq.0, 0),
+        Serve::HeldAtWork => return HELD,
+        Serve::Held => {
+            // The room that the thread served before was left all the same.
+            mark::inflight_mark_serve_end(index, 0);
+            return HELD;
+        }
     }
-    // The room that the thread served before was left all the same.
-    mark::inflight_mark_serve_end(index, 0);
-    HELD
+    GO
 }
 
 /// This thread begins to work for a room that is not in the queue yet. `after` is the last room
@@ -220,6 +225,56 @@ pub extern "C" fn inflight_gauge(worker: *const Worker, gauge: c_int, value: u64
     if let (Some(Open { table, .. }), Some(gauge)) = (worker::open(worker), gauge) {
         table.set_gauge(gauge, value);
     }
+}
+
+/// How often rooms of this worker have been held by the agent; 0 where the hook is off.
+#[unsafe(no_mangle)]
+pub extern "C" fn inflight_asked(worker: *const Worker) -> u64 {
+    worker::open(worker).map_or(0, |open| open.table.asked())
+}
+
+/// What the agent asks of a room: `enum inflight_command`. 0 for one that is not in the queue.
+#[unsafe(no_mangle)]
+pub extern "C" fn inflight_command(worker: *const Worker, seq: u64) -> c_int {
+    let command = of_room(worker, seq).and_then(|(open, seq)| open.table.command(seq));
+    match command.map(|command| command.state) {
+        None | Some(CommandState::Open) => 0,
+        Some(CommandState::Held) => 1,
+        Some(CommandState::Committed) => 2,
+        Some(CommandState::Failed) => 3,
+    }
+}
+
+/// As a poll begins, on the thread that polls. 1: fail the room now, before this rank says how it
+/// is; why is in `*fail`. Says so once.
+///
+/// # Safety
+///
+/// `fail` is NULL or points at a `struct inflight_fail`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn inflight_carry_out(
+    worker: *const Worker,
+    seq: u64,
+    fail: *mut Fail,
+) -> c_int {
+    let now = sys::now();
+    let ordered = of_room(worker, seq).and_then(|(open, seq)| open.table.carry_out(seq, now));
+    let Some(ordered) = ordered else {
+        return 0;
+    };
+    if !fail.is_null() {
+        // SAFETY: vouched for by the caller.
+        unsafe { fail.write(Fail::of(&ordered)) };
+    }
+    1
+}
+
+/// After a poll that was reduced over all ranks, that this rank began at `begun` and that left the
+/// room in the queue. 1: a hold on it ended by that.
+#[unsafe(no_mangle)]
+pub extern "C" fn inflight_polled(worker: *const Worker, seq: u64, begun: u64) -> c_int {
+    let ended = of_room(worker, seq).is_some_and(|(open, seq)| open.table.polled(seq, begun));
+    c_int::from(ended)
 }
 
 /// The worker and the room, unless the hook is off or was when the room was appended.

@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char};
 use core::{ptr, slice};
 
-use inflightd_abi::table::{NewHeader, Ranks, Role};
+use inflightd_abi::table::{NewHeader, Ordered, REASON_BYTES, Ranks, Role};
 
 /// Longest text that is looked at, in bytes; the table keeps far less.
 const TEXT_MAX: usize = 4096;
@@ -30,6 +30,31 @@ pub struct Rank {
     pub index: u32,
     /// Size of the dimension.
     pub size: u32,
+}
+
+/// `struct inflight_fail`: why a room is to be failed.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Fail {
+    /// How long it had been in the queue, in milliseconds.
+    pub dwell_ms: u64,
+    /// 1: its far ends may be told; 0: they may still be written to, tell them nothing.
+    pub tell_peers: u32,
+    /// The finding and its cause, NUL-terminated.
+    pub reason: [u8; Self::REASON],
+}
+
+impl Fail {
+    /// Bytes of the reason, its NUL included.
+    pub(crate) const REASON: usize = REASON_BYTES + 4;
+
+    pub(crate) fn of(ordered: &Ordered) -> Self {
+        let mut reason = [0; Self::REASON];
+        for (to, from) in reason.iter_mut().zip(ordered.reason.bytes()) {
+            *to = *from;
+        }
+        Self { dwell_ms: ordered.dwell_ms, tell_peers: u32::from(ordered.tell_peers), reason }
+    }
 }
 
 /// `struct inflight_open_args`: what a worker states about itself.

@@ -5,9 +5,11 @@ use std::io::Write as _;
 use std::mem::{align_of, offset_of, size_of};
 use std::process::{Command, Stdio};
 
-use inflightd_abi::table::{ENTRIES_MAX, Gauge, Outcome, PEERS_MAX, PeerKind, Phase, Role};
+use inflightd_abi::table::{
+    COMMANDS_VERSION, ENTRIES_MAX, Gauge, Outcome, PEERS_MAX, PeerKind, Phase, Role,
+};
 
-use crate::args::{OpenArgs, Peer, Rank};
+use crate::args::{Fail, OpenArgs, Peer, Rank};
 use crate::{OpenError, WORKERS_MAX};
 
 /// A C program that compiles only if every pair of an expression and a number is equal.
@@ -45,6 +47,7 @@ fn facts() -> Vec<(String, usize)> {
     let mut facts = Vec::new();
     fields!(facts, Peer, "inflight_peer", kind, reserved, value);
     fields!(facts, Rank, "inflight_rank", index, size);
+    fields!(facts, Fail, "inflight_fail", dwell_ms, tell_peers, reason);
     fields!(
         facts,
         OpenArgs,
@@ -88,6 +91,12 @@ fn facts() -> Vec<(String, usize)> {
     number("INFLIGHT_LISTENERS_ALIVE", Gauge::ListenersAlive as u64);
     number("INFLIGHT_FAULTS", Gauge::Faults as u64);
     number("INFLIGHT_MISSING", Gauge::Missing as u64);
+    number("INFLIGHT_COMMANDS", Gauge::Commands as u64);
+    number("INFLIGHT_OPEN", 0);
+    number("INFLIGHT_HELD", 1);
+    number("INFLIGHT_COMMITTED", 2);
+    number("INFLIGHT_CARRIED_OUT", 3);
+    number("INFLIGHT_COMMANDS_VERSION", COMMANDS_VERSION);
     number("INFLIGHT_SUCCESS", Outcome::Success as u64);
     number("INFLIGHT_FAILED", Outcome::Failed as u64);
     number("INFLIGHT_ABORTED", Outcome::Aborted as u64);
@@ -125,7 +134,7 @@ fn every_constant_of_the_header_is_checked() {
         Some(format!("(INFLIGHT_{name})"))
     });
     let constants: Vec<_> = constants.collect();
-    assert_eq!(constants.len(), 34);
+    assert_eq!(constants.len(), 39);
     for constant in constants {
         assert!(checked.contains(&constant), "{constant}");
     }

@@ -29,11 +29,12 @@ mod worker;
 mod header_tests;
 
 pub use api::{
-    inflight_append, inflight_beat, inflight_close, inflight_done, inflight_gauge, inflight_open,
-    inflight_phase, inflight_post, inflight_remove, inflight_serve, inflight_serve_early,
+    inflight_append, inflight_asked, inflight_beat, inflight_carry_out, inflight_close,
+    inflight_command, inflight_done, inflight_gauge, inflight_open, inflight_phase,
+    inflight_polled, inflight_post, inflight_remove, inflight_serve, inflight_serve_early,
     inflight_serve_end,
 };
-pub use args::{OpenArgs, Peer, Rank};
+pub use args::{Fail, OpenArgs, Peer, Rank};
 pub use error::{OpenError, inflight_errstr};
 pub use mark::{
     inflight_mark_append, inflight_mark_done, inflight_mark_open, inflight_mark_phase,

@@ -113,6 +113,14 @@ static void bench(uint64_t open) {
     printf("\n");
 }
 
+/* What the agent wants failed, and what it says to that. */
+static void carry_out(uint64_t seq) {
+    struct inflight_fail fail = {0};
+    int now = inflight_carry_out(worker, seq, &fail);
+    printf("%d %" PRIu64 " %u %s\n", now, fail.dwell_ms, fail.tell_peers, fail.reason);
+    fflush(stdout);
+}
+
 int main(void) {
     char line[256], name[32];
     while (fgets(line, sizeof line, stdin)) {
@@ -128,6 +136,10 @@ int main(void) {
         else if (!strcmp(name, "phase")) inflight_phase(worker, a, b);
         else if (!strcmp(name, "remove")) inflight_remove(worker, a, b);
         else if (!strcmp(name, "beat")) inflight_beat(worker);
+        else if (!strcmp(name, "asked")) answer = inflight_asked(worker);
+        else if (!strcmp(name, "command")) answer = inflight_command(worker, a);
+        else if (!strcmp(name, "polled")) answer = inflight_polled(worker, a, b);
+        else if (!strcmp(name, "carry_out")) { carry_out(a); continue; }
         else if (!strcmp(name, "close")) inflight_close(worker);
         else if (!strcmp(name, "fill")) for (uint64_t room = 0; room < a; room++) answer = append(room);
         else if (!strcmp(name, "hammer")) hammer(a, b, c);

@@ -1,5 +1,6 @@
 //! One room's stay in the queue: where its words are, and how a reader copies them.
 
+use super::command::REASON_BYTES;
 use super::{
     Command, ENTRY_WORDS, Outcome, Peer, PeerKind, Phase, Seq, State, Table, Text, tagged,
 };
@@ -29,6 +30,9 @@ pub(super) const DONE_BYTES: usize = 13;
 pub(super) const FAILURES: usize = 14;
 pub(super) const FIRST_POST: usize = 15;
 pub(super) const LAST_DONE: usize = 16;
+/// What a fail is to say, written under a hold: dwell and whether peers may be told, and the reason.
+pub(super) const TOLD: usize = 17;
+pub(super) const REASON: usize = 18;
 /// The words that carry the generation of their entry.
 pub(super) const TAGGED: [usize; 8] =
     [PHASE, POSTS, POSTED_BYTES, DONES, DONE_BYTES, FAILURES, FIRST_POST, LAST_DONE];
@@ -37,6 +41,7 @@ pub(super) const TRACEPARENT: usize = 33;
 pub(super) const PEERS: usize = 41;
 
 const _: () = {
+    assert!(REASON + Text::<REASON_BYTES>::WORDS <= RID);
     assert!(RID + Text::<64>::WORDS <= TRACEPARENT);
     assert!(TRACEPARENT + Text::<56>::WORDS <= PEERS);
     // At least one word is left over: `Table::spare`.

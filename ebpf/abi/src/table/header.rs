@@ -30,6 +30,8 @@ const OVERFLOWS: usize = 170;
 const STALE: usize = 171;
 pub(super) const THREADS_OVERFLOW: usize = 172;
 const HINT: usize = 173;
+/// The agent's: a cache line of its own, which the worker reads at every poll.
+pub(super) const ASKED: usize = 208;
 /// A word each: 0 while the worker has not said it, else one more than its value.
 const GAUGES: usize = 176;
 const GAUGES_MAX: usize = 32;
@@ -39,7 +41,8 @@ const _: () = {
     assert!(ENGINE + Text::<56>::WORDS <= ENGINE_VERSION);
     assert!(ENGINE_VERSION + Text::<56>::WORDS <= IDENTITIES);
     assert!(IDENTITIES + 1 + PEERS_MAX * Peer::WORDS <= BEAT_AT);
-    assert!(Gauge::ALL.len() < GAUGES_MAX && GAUGES + GAUGES_MAX <= BITMAP);
+    assert!(Gauge::ALL.len() < GAUGES_MAX && GAUGES + GAUGES_MAX <= ASKED);
+    assert!(ASKED + 8 <= BITMAP);
     assert!(BITMAP + ENTRIES_MAX / 64 <= HEADER_WORDS);
 };
 

@@ -1,7 +1,7 @@
 //! The shared table: a worker's inflight queue, laid out in 64-bit words.
 //!
-//! The table is the truth about what is open. libinflight writes it, the agent reads it, and a
-//! hold (later) is the agent's only write. It is an array of `u64` words, every one of them
+//! The table is the truth about what is open. libinflight writes it, the agent reads it, and what
+//! it asks of a room ([`Table::hold`] and what follows) is the agent's only write. It is an array of `u64` words, every one of them
 //! atomic, so that neither side can tear a word or be undefined behaviour to the other:
 //!
 //! ```text
@@ -21,6 +21,7 @@
 //! A writer or reader may die at any instruction: a description left half-written stays odd and
 //! reads as [`Torn`], every other word is whole by itself. Nothing here blocks or waits.
 
+mod command;
 mod entry;
 mod gate;
 mod header;
@@ -30,12 +31,13 @@ mod text;
 mod thread;
 mod words;
 
+pub use command::{COMMANDS_VERSION, Fail, Ordered, REASON_BYTES};
 pub use entry::{EntryView, NewEntry, PEERS_MAX, Torn};
 pub use gate::{Command, CommandState, MARGIN_MS, Until};
 pub use header::{Counters, Header, NewHeader, Ranks, Role};
 pub use queue::Change;
 pub use text::Text;
-pub use thread::{Serving, THREAD_PROBES};
+pub use thread::{Serve, Serving, THREAD_PROBES};
 pub use words::{Gauge, Outcome, Peer, PeerKind, Phase, State};
 
 use crate::sync::AtomicU64;

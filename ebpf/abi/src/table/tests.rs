@@ -101,9 +101,13 @@ fn serving_counts_at_the_gate() {
     let table = Table::create(&words, SMALL).unwrap();
     let seq = table.append(1, &room(1));
     let other = table.append(1, &room(2));
-    assert!(table.serve(5, 77, seq, |_| true));
+    assert_eq!(table.serve(5, 77, seq, |_| true), Serve::Begun);
     assert_eq!(entry(&table, seq).command.active, 1);
-    assert!(table.serve(6, 77, other, |_| true), "a second serve leaves the first room");
+    assert_eq!(
+        table.serve(6, 77, other, |_| true),
+        Serve::Begun,
+        "a second serve leaves the first room"
+    );
     assert_eq!(entry(&table, seq).command.active, 0);
     assert_eq!(entry(&table, other).command.active, 1);
     let serving: Vec<_> = (0..2).filter_map(|slot| table.serving(slot)).collect();
@@ -125,17 +129,21 @@ fn early_work_keeps_its_place_and_its_beginning_when_its_room_enters() {
     let first = table.append(1, &room(1));
     assert!(table.serve_early(6, 77, first, |_| true));
     let late = table.append(1, &room(2));
-    assert!(table.serve(7, 77, late, |_| true));
+    assert_eq!(table.serve(7, 77, late, |_| true), Serve::Begun);
     assert_eq!(table.serving(wrapped(77, 2)), Some(shown(Some(first), Some(late), 6, 2)));
     assert_eq!(entry(&table, late).command.active, 1);
-    assert!(table.serve(8, 77, first, |_| true), "what follows is no early work");
+    assert_eq!(table.serve(8, 77, first, |_| true), Serve::Begun, "what follows is no early work");
     assert_eq!(table.serving(wrapped(77, 2)), Some(shown(None, Some(first), 8, 3)));
     assert_eq!(entry(&table, late).command.active, 0);
     assert!(table.serve_early(9, 77, late, |_| true));
     assert_eq!(entry(&table, first).command.active, 0, "the room before is left");
     assert!(table.hold(first, Until::after(0, 7)).is_some());
-    assert!(!table.serve(10, 77, first, |_| true));
-    assert_eq!(table.serving(wrapped(77, 2)), Some(shown(None, None, 9, 4)), "it ends as well");
+    assert_eq!(table.serve(10, 77, first, |_| true), Serve::HeldAtWork);
+    let still = Some(shown(Some(late), None, 9, 4));
+    assert_eq!(table.serving(wrapped(77, 2)), still, "who is at work stays in sight");
+    assert!(table.release(first, Until::after(0, 7)));
+    assert_eq!(table.serve(11, 77, first, |_| true), Serve::Begun);
+    assert_eq!(entry(&table, first).command.active, 1);
 }
 
 #[test]
@@ -143,11 +151,11 @@ fn a_dead_threads_slot_is_taken_over_and_a_live_ones_is_not() {
     let words = words(SMALL);
     let table = Table::create(&words, SMALL).unwrap();
     let seq = table.append(1, &room(1));
-    assert!(table.serve(1, 10, seq, |_| true));
-    assert!(table.serve(1, 11, seq, |_| true));
-    assert!(table.serve(2, 12, seq, |_| true), "the work goes on without a slot");
+    assert_eq!(table.serve(1, 10, seq, |_| true), Serve::Begun);
+    assert_eq!(table.serve(1, 11, seq, |_| true), Serve::Begun);
+    assert_eq!(table.serve(2, 12, seq, |_| true), Serve::Begun, "the work goes on without a slot");
     assert_eq!(table.counters().threads_overflow, 1);
-    assert!(table.serve(3, 12, seq, |tid| tid != 10));
+    assert_eq!(table.serve(3, 12, seq, |tid| tid != 10), Serve::Begun);
     let tids: Vec<_> = (0..2).filter_map(|slot| table.serving(slot)).map(|s| s.tid).collect();
     assert_eq!(tids, [12, 11]);
 }
@@ -210,11 +218,11 @@ fn a_late_server_never_takes_away_anothers_place_at_the_gate() {
     let words = words(SMALL);
     let table = Table::create(&words, SMALL).unwrap();
     let seq = table.append(1, &room(1));
-    assert!(table.serve(2, 10, seq, |_| true));
+    assert_eq!(table.serve(2, 10, seq, |_| true), Serve::Begun);
     table.remove(3, seq, Outcome::Success);
-    assert!(table.serve(4, 11, seq, |_| true), "a gone room has no gate");
+    assert_eq!(table.serve(4, 11, seq, |_| true), Serve::Begun, "a gone room has no gate");
     assert_eq!(table.serve_end(11), Some(seq));
-    assert!(table.serve(5, 12, seq, |_| true), "nor for the slotless");
+    assert_eq!(table.serve(5, 12, seq, |_| true), Serve::Begun, "nor for the slotless");
     assert_eq!(entry(&table, seq).command.active, 1);
     assert_eq!(table.serve_end(10), Some(seq));
     assert_eq!(entry(&table, seq).command.active, 0);
@@ -225,20 +233,37 @@ fn a_hold_turns_servers_away_until_it_is_released() {
     let words = words(SMALL);
     let table = Table::create(&words, SMALL).unwrap();
     let seq = table.append(1, &room(1));
-    assert!(table.serve(2, 10, seq, |_| true));
+    assert_eq!(table.serve(2, 10, seq, |_| true), Serve::Begun);
     let (until, later) = (Until::after(0, 7), Until::after(0, 8));
     let held = table.hold(seq, until).unwrap();
     assert_eq!((held.state, held.active, held.until), (CommandState::Held, 1, until));
-    assert!(!table.serve(3, 11, seq, |_| true));
+    assert_eq!(table.serve(3, 11, seq, |_| true), Serve::Held);
     assert!(table.hold(seq, later).is_none(), "one hold at a time");
-    assert!(!table.commit(seq, until), "a thread works for it");
+    assert!(!table.commit(seq, until, &FAIL), "a thread works for it");
     table.serve_end(10);
     assert_eq!(entry(&table, seq).command.active, 0);
     assert!(!table.release(seq, later));
     assert!(table.release(seq, until));
-    assert!(table.serve(4, 11, seq, |_| true));
+    assert_eq!(table.serve(4, 11, seq, |_| true), Serve::Begun);
     assert!(table.hold(seq, until).is_none(), "a hold has a name of its own");
     assert_eq!(table.hold(seq, later).unwrap().until, later);
+}
+
+const FAIL: Fail<'static> =
+    Fail { dwell_ms: 12_345, tell_peers: true, reason: b"stopped_midway / peer_frozen" };
+
+#[test]
+fn a_worker_that_looks_at_one_count_misses_no_hold() {
+    let words = words(SMALL);
+    let table = Table::create(&words, SMALL).unwrap();
+    let seq = table.append(1, &room(1));
+    let before = table.asked();
+    assert_eq!(table.command(seq).unwrap().state, CommandState::Open);
+    assert!(table.hold(seq, Until::after(0, 7)).is_some());
+    assert!(table.asked() != before);
+    assert_eq!(table.command(seq).unwrap().state, CommandState::Held);
+    assert!(table.remove(2, seq, Outcome::Failed));
+    assert_eq!(table.command(seq), None);
 }
 
 #[test]
@@ -249,18 +274,21 @@ fn a_fail_is_carried_out_once_and_before_its_moment_or_never() {
     let [first, second] = [1, 2].map(|number| table.append(1, &room(number)));
     let until = Until::after(ms(1000), 2000);
     for seq in [first, second] {
-        assert!(!table.commit(seq, until), "nothing is held");
+        assert!(!table.commit(seq, until, &FAIL), "nothing is held");
         table.hold(seq, until).unwrap();
-        assert!(!table.carry_out(seq, ms(1001)), "nothing is committed");
-        assert!(table.commit(seq, until) && !table.release(seq, until));
+        assert_eq!(table.carry_out(seq, ms(1001)), None, "nothing is committed");
+        assert!(table.commit(seq, until, &FAIL) && !table.release(seq, until));
     }
-    assert!(table.carry_out(first, ms(2999)) && !table.carry_out(first, ms(2999)));
-    assert!(!table.carry_out(second, ms(3000)));
+    let ordered = table.carry_out(first, ms(2999)).unwrap();
+    assert_eq!((ordered.dwell_ms, ordered.tell_peers), (12_345, true));
+    assert_eq!(ordered.reason.as_str(), Some("stopped_midway / peer_frozen"));
+    assert_eq!(table.carry_out(first, ms(2999)), None, "once");
+    assert_eq!(table.carry_out(second, ms(3000)), None);
     for seq in [first, second] {
         assert!(!table.polled(seq, ms(3000 + MARGIN_MS - 1)));
-        assert!(!table.serve(4, 11, seq, |_| true));
+        assert_eq!(table.serve(4, 11, seq, |_| true), Serve::Held);
         assert!(table.polled(seq, ms(3000 + MARGIN_MS)));
-        assert!(table.serve(4, 11, seq, |_| true));
+        assert_eq!(table.serve(4, 11, seq, |_| true), Serve::Begun);
         assert!(!table.polled(seq, ms(9000)), "it is open");
     }
     assert!(table.remove(5, first, Outcome::Failed));
@@ -345,5 +373,5 @@ fn a_gauge_is_unknown_until_it_is_said() {
     assert_eq!((table.header(), table.counters()), before);
     table.set_gauge(Gauge::KvFree, u64::MAX);
     assert_eq!(table.gauge(Gauge::KvFree), Some(u64::MAX - 1));
-    assert_eq!((Gauge::from_code(0), Gauge::from_code(10)), (None, None));
+    assert_eq!((Gauge::from_code(0), Gauge::from_code(11)), (None, None));
 }

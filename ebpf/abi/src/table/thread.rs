@@ -2,7 +2,7 @@
 
 use super::entry::COMMAND;
 use super::gate::{self, Gate};
-use super::{Command, HEADER_WORDS, Seq, THREAD_WORDS, Table, Until, header, wrapped};
+use super::{HEADER_WORDS, Seq, THREAD_WORDS, Table, header, wrapped};
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -20,6 +20,18 @@ const EARLY: usize = 5;
 
 /// In the place of a thread id: a dead thread's slot is just being given to another.
 const CHANGING_HANDS: u64 = u64::MAX;
+
+/// What became of a thread that asks to work for a room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Serve {
+    /// It works for it.
+    Begun,
+    /// The room is held: not to be begun. What the thread served before is left.
+    Held,
+    /// The room is held, and the thread works for it all the same: it has since before the room
+    /// entered. It stays in sight as what it was, at early work, and asks again.
+    HeldAtWork,
+}
 
 /// A thread and the room it works for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,12 +91,11 @@ impl<'m> Table<'m> {
         )
     }
 
-    /// This thread begins to work for `seq`; an earlier room is left first. `false`: the room is
-    /// held, do not begin.
+    /// This thread begins to work for `seq`; an earlier room is left first.
     ///
     /// `alive` says whether a thread of this process still exists; it is asked only when all
     /// slots that the thread may use are taken.
-    pub fn serve(&self, now: u64, tid: u32, seq: Seq, alive: impl Fn(u32) -> bool) -> bool {
+    pub fn serve(&self, now: u64, tid: u32, seq: Seq, alive: impl Fn(u32) -> bool) -> Serve {
         let slot = self.thread_slot(tid, alive);
         if let Some(slot) = slot {
             // Early work whose room has entered goes on.
@@ -98,12 +109,10 @@ impl<'m> Table<'m> {
         let gate =
             entry.map_or(Gate::Gone, |entry| gate::enter(self.entry_word(entry, COMMAND), seq));
         match (slot, gate) {
-            (slot, Gate::Held) => {
-                if let Some(slot) = slot {
-                    self.leave_slot(slot);
-                }
-                return false;
+            (Some(slot), Gate::Held) if self.thread_word(slot, EARLY).load(Relaxed) != 0 => {
+                return Serve::HeldAtWork;
             }
+            (_, Gate::Held) => return Serve::Held,
             (Some(slot), gate) => self.take_up(slot, now, seq, gate),
             (None, gate) => {
                 // Without a slot nobody would leave the gate again, so it is left at once: the
@@ -112,7 +121,7 @@ impl<'m> Table<'m> {
                 self.leave_gate(seq, gate == Gate::Entered);
             }
         }
-        true
+        Serve::Begun
     }
 
     /// This thread begins to work for a room that is not in the queue yet; an earlier one is left
@@ -176,44 +185,6 @@ impl<'m> Table<'m> {
         if let Some(entry) = self.slot_of(seq).filter(|_| entered) {
             gate::leave(self.entry_word(entry, COMMAND), seq);
         }
-    }
-
-    /// Asks that no thread begins to work for `seq`, until a fail under this hold cannot be carried out
-    /// any more: see [`Table::polled`]. The agent's. From then on the count of active threads only falls:
-    /// once it is 0 nobody works for the room. Returns the command as it stands then, or `None` when the
-    /// room is not in the queue or is held already.
-    pub fn hold(&self, seq: Seq, until: Until) -> Option<Command> {
-        gate::hold(self.command_word(seq)?, seq, until)
-    }
-
-    /// Ends the hold `until` of `seq`: of one of which no rank has a commit. The agent's. `false` when
-    /// it is not held under it.
-    pub fn release(&self, seq: Seq, until: Until) -> bool {
-        self.command_word(seq).is_some_and(|word| gate::release(word, seq, until))
-    }
-
-    /// Asks that the room be failed. The agent's, once nothing of it is under way on any rank. `false`
-    /// when it is not held under `until`, or a thread works for it.
-    pub fn commit(&self, seq: Seq, until: Until) -> bool {
-        self.command_word(seq).is_some_and(|word| gate::commit(word, seq, until))
-    }
-
-    /// Whether the room has to be failed now, by the thread that polls the queue, before what it says in
-    /// the poll that it begins: says yes once. `now` is read before the call.
-    pub fn carry_out(&self, seq: Seq, now: u64) -> bool {
-        self.command_word(seq).is_some_and(|word| gate::carry_out(word, seq, now))
-    }
-
-    /// A poll that was reduced over all ranks, and that this one began at `begun`, does not say that
-    /// the room has failed: a hold that was over by then is ended. Whether one was.
-    pub fn polled(&self, seq: Seq, begun: u64) -> bool {
-        self.command_word(seq).is_some_and(|word| gate::polled(word, seq, begun))
-    }
-
-    /// The command word of a room that is in the queue.
-    fn command_word(&self, seq: Seq) -> Option<&'m AtomicU64> {
-        let slot = self.slot_of(seq).filter(|_| self.is_open(seq))?;
-        Some(self.entry_word(slot, COMMAND))
     }
 
     /// What the thread in `slot` is doing; `None` for a slot that no thread has taken, or one

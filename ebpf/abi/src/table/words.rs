@@ -108,11 +108,13 @@ pub enum Gauge {
     Faults = 8,
     /// What the hook does not find in its engine, a bit each, by engine.
     Missing = 9,
+    /// What it carries out of what the agent asks for a room, by version; 0 for nothing.
+    Commands = 10,
 }
 
 impl Gauge {
     /// Every gauge.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::KvFree,
         Self::KvTotal,
         Self::SlotsFree,
@@ -122,6 +124,7 @@ impl Gauge {
         Self::ListenersAlive,
         Self::Faults,
         Self::Missing,
+        Self::Commands,
     ];
 
     /// The gauge of that number.

@@ -10,15 +10,19 @@ use object::{Object, ObjectSection, ObjectSymbol};
 
 use crate::setup::library;
 
-const CALLS: [&str; 13] = [
+const CALLS: [&str; 17] = [
     "inflight_append",
+    "inflight_asked",
     "inflight_beat",
+    "inflight_carry_out",
     "inflight_close",
+    "inflight_command",
     "inflight_done",
     "inflight_errstr",
     "inflight_gauge",
     "inflight_open",
     "inflight_phase",
+    "inflight_polled",
     "inflight_post",
     "inflight_remove",
     "inflight_serve",

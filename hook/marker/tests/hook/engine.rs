@@ -3,7 +3,7 @@
 use std::fs::OpenOptions;
 
 use inflightd_abi::record::Kind;
-use inflightd_abi::table::{Outcome, PeerKind, Phase, Role, Seq, State, Until};
+use inflightd_abi::table::{Fail, Outcome, PeerKind, Phase, Role, Seq, State, Until};
 
 use crate::probe::Probe;
 use crate::setup::{Engine, Mapped, library, table_path};
@@ -174,4 +174,41 @@ fn a_hold_from_outside_turns_the_thread_away() {
     assert!(writable.table().release(seq, until));
     assert_eq!(engine.ask(&format!("serve {}", seq.0)), "1");
     assert_eq!(mapped.entry(seq).command.active, 1);
+}
+
+#[test]
+fn a_fail_from_outside_is_carried_out_as_a_poll_begins_and_its_hold_ends_after_one() {
+    let (mut engine, mapped) = Engine::opened();
+    let writable = Mapped::writable(engine.pid());
+    let (seq, other) = (engine.append(1), engine.append(2));
+    let asked = engine.number("asked");
+    let long = Until::after(mapped.entry(seq).appended_at, 600_000);
+    let over = Until::after(mapped.entry(seq).appended_at, 0);
+    let reason = b"stopped_midway / peer_frozen, with a peer that has a long name";
+    let fail = Fail { dwell_ms: 4321, tell_peers: true, reason };
+    for (seq, until) in [(seq, long), (other, over)] {
+        assert_eq!(engine.number(&format!("command {}", seq.0)), 0);
+        assert!(writable.table().hold(seq, until).is_some());
+        assert_eq!(engine.number(&format!("command {}", seq.0)), 1);
+        assert_eq!(engine.ask(&format!("carry_out {}", seq.0)), "0 0 0");
+        assert!(writable.table().commit(seq, until, &fail));
+        assert_eq!(engine.number(&format!("command {}", seq.0)), 2);
+    }
+    assert_eq!(engine.number("asked"), asked + 2);
+    let kept = String::from_utf8_lossy(&reason[..40]);
+    assert_eq!(engine.ask(&format!("carry_out {}", seq.0)), format!("1 4321 1 {kept}"));
+    assert_eq!(engine.ask(&format!("carry_out {}", seq.0)), "0 0 0", "once");
+    assert_eq!(engine.number(&format!("command {}", seq.0)), 3);
+    assert_eq!(engine.ask(&format!("carry_out {}", other.0)), "0 0 0", "too late");
+    let begun = mapped.entry(other).appended_at + 200_000_000;
+    assert_eq!(
+        engine.number(&format!("polled {} {begun}", seq.0)),
+        0,
+        "its moment is still to come"
+    );
+    assert_eq!(engine.number(&format!("polled {} {begun}", other.0)), 1);
+    assert_eq!(engine.number(&format!("command {}", other.0)), 0);
+    assert_eq!(engine.ask(&format!("serve {}", other.0)), "1");
+    engine.ask(&format!("remove {} 2", seq.0));
+    assert_eq!(engine.number(&format!("command {}", seq.0)), 0);
 }
