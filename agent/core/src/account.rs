@@ -128,6 +128,8 @@ pub(crate) struct Account {
     /// Of `counts.done_bytes` and `seen.completed`, what was credited to the peers.
     pub(crate) credited: u64,
     pub(crate) transfers_seen: u64,
+    /// Of those, all whose bytes have arrived.
+    pub(crate) transfers_arrived: u64,
     pub(crate) first_post: Option<Nanos>,
     /// Its first post went to a peer that had ended before, at this moment, and whose successor
     /// had taken nothing yet.
@@ -181,6 +183,7 @@ impl Account {
             seen: Bytes::default(),
             credited: 0,
             transfers_seen: 0,
+            transfers_arrived: 0,
             first_post: None,
             stale_at: None,
             last_completion: None,

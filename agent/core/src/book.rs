@@ -95,8 +95,8 @@ pub(crate) struct Book {
     marks_posts: bool,
     /// The worker has said which room a thread works for: the library's posts find their rooms.
     marks_serves: bool,
-    /// The library posted on a thread that served no room: it may have been any room's.
-    posts_astray: bool,
+    /// When the library last posted on a thread that served no room: it may have been any room's.
+    posts_astray: Option<Nanos>,
     threads: BTreeMap<Tid, Thread>,
     /// Threads that work for a room now, by the room.
     captives: BTreeMap<Seq, Captive>,
@@ -177,6 +177,21 @@ impl Book {
             self.stillest.set(progress.min().unwrap_or(Nanos::MAX));
         }
         found.is_some()
+    }
+
+    /// Whether the library has posted on a thread that served no room since.
+    pub(crate) fn posted_astray(&self, since: Nanos) -> bool {
+        self.posts_astray.is_some_and(|at| at >= since)
+    }
+
+    /// Every thread that has worked.
+    pub(crate) fn threads(&self) -> impl Iterator<Item = (&Tid, &Thread)> {
+        self.threads.iter()
+    }
+
+    /// Every transfer whose handle was not released.
+    pub(crate) fn transfers(&self) -> impl Iterator<Item = &Transfer> {
+        self.transfers.values()
     }
 
     /// An open room.

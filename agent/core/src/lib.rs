@@ -9,6 +9,7 @@
 //! * [`ledger`]: every room's account, by worker and append sequence;
 //! * [`judge()`]: what an account means; a pure function over account, coverage and policy;
 //! * [`verdict`]: findings, causes, evidence and the outputs that carry them;
+//! * [`drain`]: whether anything of a room can still be read or written;
 //! * [`view`]: what is open now, for whoever asks.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -18,6 +19,7 @@ extern crate alloc;
 mod account;
 mod book;
 pub mod coverage;
+pub mod drain;
 pub mod evidence;
 pub mod fact;
 mod flush;

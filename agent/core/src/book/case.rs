@@ -66,7 +66,7 @@ impl Book {
 
     fn posts_would_show(&self) -> bool {
         let transfers = self.coverage.sees(Source::Transfers);
-        self.marks_posts || (transfers && (self.marks_serves || !self.posts_astray))
+        self.marks_posts || (transfers && (self.marks_serves || self.posts_astray.is_none()))
     }
 
     /// Transfers that are open: by handle where completions are seen, else by the engine's word.

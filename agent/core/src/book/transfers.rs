@@ -39,7 +39,9 @@ impl Book {
         let thread = self.threads.entry(tid).or_default();
         thread.posting = Some(handle);
         let early = thread.early.is_some();
-        self.posts_astray |= seq.is_none() && !early;
+        if seq.is_none() && !early {
+            self.posts_astray = self.posts_astray.max(Some(at));
+        }
         if let Some(peer) = peer.filter(|_| early) {
             self.post_early(tid, peer);
         }
@@ -252,6 +254,8 @@ impl Book {
         transfer.progress = how;
         let (seq, peer, bytes) = (transfer.seq, transfer.peer, transfer.bytes.unwrap_or(0));
         let posted_at = transfer.posted_at;
+        // Of more flushes than are followed some may not have completed.
+        let followed = transfer.flushes as usize <= PENDING_MAX;
         if let Some(seq) = seq.filter(|_| self.unhooked) {
             self.unhooked_stays.touch(seq);
         }
@@ -269,6 +273,7 @@ impl Book {
         match seq.and_then(|seq| self.accounts.get_mut(&seq)) {
             Some(account) => {
                 account.seen.completed = account.seen.completed.saturating_add(bytes);
+                account.transfers_arrived += u64::from(followed);
                 account.complete(at);
                 self.credit(seq?, peer);
             }
