@@ -1,7 +1,7 @@
 """libinflight through ctypes: the structures of ``inflight.h`` and the types of its calls."""
 
 import ctypes
-from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
 ROLES = {"prefill": 1, "decode": 2}
@@ -25,7 +25,12 @@ GAUGES = {
     "listeners_alive": 7,
     "faults": 8,
     "missing": 9,
+    "commands": 10,
 }
+COMMANDS = ("open", "held", "committed", "carried_out")
+"""What the agent asks of a room, by its number."""
+COMMANDS_VERSION = 1
+"""What a worker says as ``commands`` that does all of "Failing a room"."""
 OUTCOMES = {"success": 1, "failed": 2, "aborted": 3, "requeued": 4, "superseded": 5}
 RANKS = ("dp", "pp", "tp", "cp")
 
@@ -51,6 +56,10 @@ class OpenArgs(ctypes.Structure):
     ]
 
 
+class Fail(ctypes.Structure):
+    _fields_ = [("dwell_ms", c_uint64), ("tell_peers", c_uint32), ("reason", c_char * 44)]
+
+
 _CALLS = {
     "inflight_open": (c_int, [POINTER(OpenArgs), POINTER(c_void_p), POINTER(c_int)]),
     "inflight_errstr": (c_char_p, [c_int]),
@@ -68,6 +77,10 @@ _CALLS = {
     "inflight_remove": (None, [c_void_p, c_uint64, c_int]),
     "inflight_beat": (None, [c_void_p]),
     "inflight_gauge": (None, [c_void_p, c_int, c_uint64]),
+    "inflight_asked": (c_uint64, [c_void_p]),
+    "inflight_command": (c_int, [c_void_p, c_uint64]),
+    "inflight_carry_out": (c_int, [c_void_p, c_uint64, POINTER(Fail)]),
+    "inflight_polled": (c_int, [c_void_p, c_uint64, c_uint64]),
 }
 
 

@@ -6,9 +6,10 @@ import operator
 import os
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from inflightd_hook import _library
-from inflightd_hook._library import GAUGES, OUTCOMES, PEER_KINDS, PHASES, RANKS, ROLES
+from inflightd_hook._library import COMMANDS, GAUGES, OUTCOMES, PEER_KINDS, PHASES, RANKS, ROLES
 
 log = logging.getLogger("inflightd_hook")
 
@@ -63,6 +64,17 @@ def _open(library, args):
             why = f"{why}: {os.strerror(os_error.value)}"
         log.warning("the hook is off: %s", why)
     return handle.value
+
+
+class Fail(NamedTuple):
+    """Why a room is to be failed, and what may be said of it."""
+
+    dwell_s: float
+    """How long it had been in the queue."""
+    tell_peers: bool
+    """Its far ends may be told."""
+    reason: str
+    """The finding and its cause."""
 
 
 class Worker:
@@ -168,10 +180,47 @@ class Worker:
         """How the worker is, once a second or so: ``kv_free`` and ``kv_total`` (tokens),
         ``slots_free`` and ``slots_total`` (metadata slots, one a room), ``threads_alive`` and
         ``threads_started`` (those that transfer), ``listeners_alive`` (those that hear from
-        peers), ``faults`` (of the hook), ``missing`` (what it does not find, a bit each)."""
+        peers), ``faults`` (of the hook), ``missing`` (what it does not find, a bit each),
+        ``commands`` (1 of a worker that does all that ``inflight.h`` says of failing a room, 0
+        once it cannot go on with it)."""
         code, value = _code("name", name, GAUGES), _number("value", value, _U64)
         if self._library is not None:
             self._library.inflight_gauge(self._handle, code, value)
+
+    def asked(self):
+        """Changes when the agent asks something of a room. 0 where the hook is off."""
+        return self._library.inflight_asked(self._handle) if self._library is not None else 0
+
+    def command(self, seq):
+        """What is asked of a room: ``open`` (nothing), ``held``, ``committed`` or
+        ``carried_out``."""
+        seq = _number("seq", seq, _U64)
+        if self._library is None:
+            return COMMANDS[0]
+        return COMMANDS[self._library.inflight_command(self._handle, seq)]
+
+    def carry_out(self, seq):
+        """As a poll begins: a :class:`Fail` where this rank is to fail the room now, said once;
+        else None."""
+        seq = _number("seq", seq, _U64)
+        fail = _library.Fail()
+        if self._library is None:
+            return None
+        if self._library.inflight_carry_out(self._handle, seq, ctypes.byref(fail)) == 0:
+            return None
+        reason = fail.reason.decode("utf-8", "replace")
+        return Fail(fail.dwell_ms / 1000, fail.tell_peers == 1, reason)
+
+    def polled(self, seq, begun_ns):
+        """After a poll that was reduced over all ranks and has left the room in the queue. True: a
+        hold of it ended by that.
+
+        begun_ns: ``time.monotonic_ns`` from before the calls of ``carry_out``.
+        """
+        seq, begun_ns = _number("seq", seq, _U64), _number("begun_ns", begun_ns, _U64)
+        if self._library is None:
+            return False
+        return self._library.inflight_polled(self._handle, seq, begun_ns) != 0
 
     def close(self):
         """The worker ends: open rooms leave as aborted, later calls do nothing.
