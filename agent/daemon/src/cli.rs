@@ -50,6 +50,16 @@ Exit codes:
   6  a process given by --pid has gone or is not a worker, or the agent does not watch it
   7  no agent answers";
 
+const FAIL_CODES: &str = "\
+Without --yes nothing is done: it says what would be.
+Exit codes:
+  0  the room was failed, or would be
+  1  the answer could not be read or written
+  2  wrong arguments or configuration
+  3  a right is missing: the agent's socket is for root
+  7  no agent answers
+  8  the room was not failed: refused, or no rank carried it out";
+
 const DOCTOR_CODES: &str = "\
 Exit codes:
   0  an agent runs and every source sees every worker
@@ -71,6 +81,9 @@ pub enum Command {
     /// Show the rooms that are open now, the oldest first.
     #[command(after_help = ROOMS_CODES)]
     Rooms(Rooms),
+    /// Fail a stuck room on all ranks of its engine, where it is proven that nothing of it is under way.
+    #[command(after_help = FAIL_CODES)]
+    Fail(Fail),
     /// What can be seen on this node, what cannot and why, and what would mend it.
     #[command(after_help = DOCTOR_CODES)]
     Doctor(Doctor),
@@ -145,6 +158,33 @@ pub struct Rooms {
     #[arg(long, value_name = "COUNT", default_value_t = 1000,
           value_parser = clap::value_parser!(u32).range(0..=16_384))]
     pub limit: u32,
+    /// State directory of the agent to ask [default: `INFLIGHTD_STATE_DIR`, else as the file of
+    /// --config says, else /run/inflightd].
+    #[arg(long, value_name = "DIR")]
+    pub state_dir: Option<PathBuf>,
+    /// The agent's configuration file [default: /etc/inflightd/inflightd.toml, where it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// `inflightd fail`.
+#[derive(Debug, clap::Args)]
+pub struct Fail {
+    /// The room's id, as `inflightd rooms` shows it.
+    #[arg(value_name = "ROOM")]
+    pub room: u64,
+    /// In whose queue it is, by process id: where several engines have it.
+    #[arg(long, value_name = "PID")]
+    pub worker: Option<u32>,
+    /// Say what would be done, and do nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do it.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub yes: bool,
+    /// The agent's answer as it is, one JSON object, instead of a line for people.
+    #[arg(long)]
+    pub json: bool,
     /// State directory of the agent to ask [default: `INFLIGHTD_STATE_DIR`, else as the file of
     /// --config says, else /run/inflightd].
     #[arg(long, value_name = "DIR")]

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::fail::Order;
 use crate::health::Health;
 use crate::proc::PodUid;
+use crate::sink::Line;
 use crate::views::{AgentView, RoomsView, WorkersView};
 
 /// Most questions that wait; a further one is turned away.
 const WAITING_MAX: usize = 32;
-/// How long an answer may take: the loop wakes every 20 ms.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What may be asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,19 @@ pub enum Ask {
     Rooms(usize, Option<u32>),
     /// What the agent is and does.
     Agent,
+    /// That a room be failed.
+    Fail(Order),
+}
+
+impl Ask {
+    /// How long an answer may take: the loop wakes every 20 ms, and what becomes of a room that is to
+    /// be failed shows within its validity and a while.
+    const fn patience(&self) -> Duration {
+        match self {
+            Self::Fail(_) => Duration::from_secs(8),
+            _ => Duration::from_secs(2),
+        }
+    }
 }
 
 /// Which workers are asked for.
@@ -48,6 +61,8 @@ pub enum Answer {
     Rooms(RoomsView),
     /// To [`Ask::Agent`].
     Agent(Box<AgentView>),
+    /// To [`Ask::Fail`].
+    Fail(Box<Line>),
 }
 
 /// Why there is no answer.
@@ -57,7 +72,7 @@ pub enum Silence {
     #[error("{WAITING_MAX} questions wait for the agent's loop already: ask again later")]
     Busy,
     /// The loop did not come to it.
-    #[error("the agent's loop did not answer within 2 s: /healthz says whether it runs")]
+    #[error("the agent's loop did not answer in time: /healthz says whether it runs")]
     Late,
     /// The agent is ending.
     #[error("the agent is ending")]
@@ -91,11 +106,12 @@ impl Asker {
     /// Asks and waits for the answer.
     pub async fn ask(&self, ask: Ask) -> Result<Answer, Silence> {
         let (reply, answer) = oneshot::channel();
+        let patience = ask.patience();
         self.questions.try_send(Question { ask, reply }).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => Silence::Busy,
             mpsc::error::TrySendError::Closed(_) => Silence::Ended,
         })?;
-        match tokio::time::timeout(PATIENCE, answer).await {
+        match tokio::time::timeout(patience, answer).await {
             Ok(answer) => answer.map_err(|_ended| Silence::Ended),
             Err(_) => Err(Silence::Late),
         }

@@ -96,6 +96,7 @@ pub const fn gauge_name(gauge: Gauge) -> &'static str {
         Gauge::ListenersAlive => "listeners_alive",
         Gauge::Faults => "faults",
         Gauge::Missing => "missing",
+        Gauge::Commands => "commands",
     }
 }
 

@@ -7,6 +7,7 @@
 //! * [`agent`]: everything together, in one thread; [`run`]: the loop around it;
 //! * [`journal`]: what was told, across the agent's lives; [`tap`] and [`replay`]: captures;
 //! * [`sink`]: what the ledger says, as lines; [`names`]: what its numbers stand for;
+//! * [`fail`]: failing a room on purpose; [`failing`]: asking the agent for it;
 //! * [`shown`]: what of that people may be shown;
 //! * [`heap`]: memory goes back to the system after a flood;
 //! * [`log`]: the agent's own log, which holds up nobody;
@@ -24,6 +25,8 @@ pub mod desk;
 pub mod discover;
 pub mod doctor;
 pub mod error;
+pub mod fail;
+pub mod failing;
 pub mod glance;
 pub mod health;
 pub mod heap;

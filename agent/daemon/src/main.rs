@@ -8,7 +8,7 @@ use inflightd::config::seclude;
 use inflightd::error::RunError;
 use inflightd::error::chain;
 use inflightd::log::Log;
-use inflightd::{check_config, doctor, replay, rooms, run, runbook};
+use inflightd::{check_config, doctor, failing, replay, rooms, run, runbook};
 
 fn main() -> ExitCode {
     // SAFETY: this is the only thread, and nothing has started another yet.
@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         Command::Replay(args) => replay::replay(args).map(|()| ExitCode::SUCCESS),
         Command::CheckConfig(args) => check_config::check_config(args).map(|()| ExitCode::SUCCESS),
         Command::Rooms(args) => rooms::rooms(args).map(|()| ExitCode::SUCCESS),
+        Command::Fail(args) => failing::fail(args),
         Command::Runbook(args) => runbook::runbook(args).map(|()| ExitCode::SUCCESS),
         Command::Doctor(args) => doctor::doctor(args),
     };

@@ -68,7 +68,7 @@ struct Standing {
 
 /// Asks the agent for the open rooms and prints them.
 pub fn rooms(args: &cli::Rooms) -> Result<(), RunError> {
-    let state_dir = state_dir(args)?;
+    let state_dir = state_dir(args.state_dir.as_deref(), args.config.as_deref())?;
     let pid = args.pid.map(|pid| format!("&pid={pid}")).unwrap_or_default();
     let path = format!("/rooms?limit={}{pid}", args.limit);
     let body = taken(client::get(&state_dir, &path)?, args.pid, &state_dir)?;
@@ -80,13 +80,12 @@ pub fn rooms(args: &cli::Rooms) -> Result<(), RunError> {
 }
 
 /// Where the agent's socket is: what the flag says needs no configuration to be read.
-fn state_dir(args: &cli::Rooms) -> Result<PathBuf, RunError> {
-    let flag = args.state_dir.clone();
-    if args.config.is_none() {
-        return Ok(Config::state_dir(flag.as_deref())?);
+pub(crate) fn state_dir(flag: Option<&Path>, config: Option<&Path>) -> Result<PathBuf, RunError> {
+    if config.is_none() {
+        return Ok(Config::state_dir(flag)?);
     }
-    let flags = cli::Flags { state_dir: flag, ..cli::Flags::default() };
-    Ok(Config::find(args.config.as_deref(), &flags)?.state_dir)
+    let flags = cli::Flags { state_dir: flag.map(Path::to_owned), ..cli::Flags::default() };
+    Ok(Config::find(config, &flags)?.state_dir)
 }
 
 /// The body of an answer; an error where the agent has refused the question.
@@ -94,14 +93,18 @@ fn taken(answer: Answered, pid: Option<u32>, state_dir: &Path) -> Result<Vec<u8>
     match (answer.status, pid) {
         (200, _) => Ok(answer.body),
         (404, Some(pid)) => Err(unknown(pid)?),
-        (status, _) => {
-            let said = serde_json::from_slice(&answer.body).ok();
-            let said = said
-                .and_then(|said: serde_json::Value| said.get("error")?.as_str().map(shown::plain));
-            let source = said.unwrap_or_else(|| format!("it answered with status {status}")).into();
-            Err(ClientError::Io { path: state_dir.join(SOCKET), source }.into())
-        }
+        _ => Err(refused(&answer, state_dir)),
     }
+}
+
+/// What the agent said instead of an answer.
+pub(crate) fn refused(answer: &Answered, state_dir: &Path) -> RunError {
+    let said = serde_json::from_slice(&answer.body).ok();
+    let said =
+        said.and_then(|said: serde_json::Value| said.get("error")?.as_str().map(shown::plain));
+    let status = answer.status;
+    let source = said.unwrap_or_else(|| format!("it answered with status {status}")).into();
+    ClientError::Io { path: state_dir.join(SOCKET), source }.into()
 }
 
 /// Why the agent has no such worker, as far as it shows from here.

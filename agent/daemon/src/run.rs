@@ -236,7 +236,7 @@ async fn serve(
             Wake::Census => agent.census(now)?,
         }
         agenda.served(wake, now);
-        agent.attend(at, now);
+        agent.attend(at, now)?;
     }
 }
 

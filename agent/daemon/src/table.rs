@@ -1,7 +1,8 @@
 //! Another process's table in this process's memory. The only module that maps memory.
 //!
 //! A table is hostile input: it is mapped only when its seals forbid that it shrinks (reading a
-//! shrunken mapping would kill the agent), it is mapped read-only, and its geometry is read once.
+//! shrunken mapping would kill the agent), it is mapped read-only unless a room is to be failed, and
+//! its geometry is read once.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -96,25 +97,39 @@ pub struct Mapped {
     geometry: Geometry,
 }
 
-// SAFETY: the mapping belongs to this value alone, is only ever read through atomics, and is
+// SAFETY: the mapping belongs to this value alone, is only ever used through atomics, and is
 // unmapped only when the value is dropped.
 unsafe impl Send for Mapped {}
 
 impl Mapped {
-    /// Opens and maps the table that `pid` maps at `map`.
+    /// Opens and maps the table that `pid` maps at `map`, to be read.
     pub fn open(pid: u32, map: &TableMap) -> Result<Self, OpenError> {
+        Self::open_for(pid, map, false)
+    }
+
+    /// The same, for what the agent asks of a room: [`Table::hold`] and what follows.
+    pub fn open_writable(pid: u32, map: &TableMap) -> Result<Self, OpenError> {
+        Self::open_for(pid, map, true)
+    }
+
+    fn open_for(pid: u32, map: &TableMap, write: bool) -> Result<Self, OpenError> {
         let file = OpenOptions::new()
             .read(true)
+            .write(write)
             .custom_flags(
                 (OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY).bits().cast_signed(),
             )
             .open(format!("/proc/{pid}/map_files/{}", map.range))
             .map_err(|source| OpenError::Io { doing: "opening", source })?;
-        Self::map(&file)
+        Self::map_for(&file, write)
     }
 
     /// Maps an open file once it is proven to be safe to read.
     pub fn map(file: &File) -> Result<Self, OpenError> {
+        Self::map_for(file, false)
+    }
+
+    fn map_for(file: &File, write: bool) -> Result<Self, OpenError> {
         let io = |doing| move |source| OpenError::Io { doing, source };
         let seals =
             fcntl_get_seals(file).map_err(io::Error::from).map_err(io("reading the seals of"))?;
@@ -130,9 +145,10 @@ impl Mapped {
             return Err(OpenError::Table(TableError::Short { have: 0, need: 1 }));
         }
         let flags = MapFlags::SHARED;
+        let protection = if write { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address that the kernel chooses; nothing else knows it. The
         // file cannot shrink (sealed), so every page of it stays readable.
-        let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, flags, file, 0) }
+        let start = unsafe { mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0) }
             .map_err(io::Error::from)
             .map_err(io("mapping"))?;
         let Some(start) = NonNull::new(start.cast::<AtomicU64>()) else {

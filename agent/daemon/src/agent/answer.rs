@@ -1,5 +1,7 @@
 //! What the agent answers when it is asked.
 
+use std::io;
+
 use inflightd_core::Nanos;
 use inflightd_core::fact::Worker;
 use inflightd_core::view::{RoomView as Seen, Standing};
@@ -20,20 +22,26 @@ const LEFT: &str = "left";
 
 impl Agent {
     /// Marks that the loop has woken up, which it wanted to do at `wanted`, and answers who waits.
-    pub fn attend(&mut self, wanted: Nanos, now: Nanos) {
+    pub fn attend(&mut self, wanted: Nanos, now: Nanos) -> io::Result<()> {
         self.teller.instruments().woke_late_by(now.since(wanted));
         self.desk.health.beat(now);
+        self.follow_fails(now)?;
         for _ in 0..ANSWERS_MAX {
             let Some(question) = self.desk.question() else {
-                return;
+                return Ok(());
             };
             let answer = match &question.ask {
                 Ask::Workers(whose) => Answer::Workers(self.workers_view(whose, now)),
                 Ask::Rooms(most, pid) => Answer::Rooms(self.rooms_view(*most, *pid, now)),
                 Ask::Agent => Answer::Agent(Box::new(self.agent_view())),
+                Ask::Fail(order) => {
+                    self.fail(*order, question)?;
+                    continue;
+                }
             };
             question.answer(answer);
         }
+        Ok(())
     }
 
     fn asked(&self, whose: &Whose) -> Vec<Worker> {

@@ -6,6 +6,7 @@ mod answer;
 mod arming;
 mod candidates;
 mod census;
+mod fail;
 mod fresh;
 mod gaze;
 mod limit;
@@ -13,6 +14,7 @@ mod loads;
 mod neighbours;
 mod past;
 mod peers;
+mod pump;
 mod rdma;
 mod records;
 mod teller;
@@ -22,11 +24,11 @@ mod whose;
 use std::collections::BTreeSet;
 use std::io;
 
-use inflightd_capture::{Input, feed};
 use inflightd_core::fact::Worker;
-use inflightd_core::{Event, Fact, Ledger, Nanos, Output, Reason, Sight, Source};
+use inflightd_core::{Event, Fact, Ledger, Nanos, Reason, Sight, Source};
 
 use census::Workers;
+use fail::Fails;
 use fresh::Fresh;
 use loads::Loads;
 use neighbours::Neighbours;
@@ -44,8 +46,6 @@ use crate::hits::{Drained, Hits, Seen};
 use crate::names::Names;
 use crate::proc::Maps;
 use crate::reload::NewExport;
-use crate::replay::said;
-use crate::sink::Writer;
 use crate::views::HttpView;
 use crate::worker::{Uncounted, Watched};
 
@@ -55,8 +55,6 @@ const DOUBTED: Sight = Sight::Degraded(Reason::SelfCheckFailed);
 /// What came before the round is read then, and a flood keeps neither the tables from being read
 /// nor facts in memory that could be judged.
 const BATCHES_MAX: usize = 104;
-/// Inputs that the ledger is given before what it says is written: what waits takes memory.
-const INPUTS_MAX: usize = 512;
 /// Wall time that is off by more than this is set anew.
 const CLOCK_STEP: Nanos = Nanos::from_millis(1);
 
@@ -83,6 +81,7 @@ pub struct Agent {
     events: Vec<Event>,
     ledger: Ledger,
     glances: Glances,
+    fails: Fails,
     heap: Heap,
     teller: Teller,
     /// Where the loop is asked.
@@ -139,6 +138,7 @@ impl Agent {
             events: Vec::new(),
             ledger: Ledger::new(parts.config.policy),
             glances: Glances::default(),
+            fails: Fails::default(),
             heap: Heap::default(),
             teller: parts.teller,
             desk: parts.desk,
@@ -168,8 +168,10 @@ impl Agent {
         self.meters(now)
     }
 
-    fn take_records(&mut self, now: Nanos) {
+    /// Takes what is in the ring. Whether more was in it than is taken in one round.
+    fn take_records(&mut self, now: Nanos) -> bool {
         let mut records = Vec::new();
+        let mut more = true;
         for _ in 0..BATCHES_MAX {
             records.clear();
             let drained = self.hits.drain(&mut |record| records.push(record));
@@ -180,7 +182,8 @@ impl Agent {
             if drained.lost > 0 {
                 self.lose(now, &drained);
             }
-            if !drained.more {
+            more = drained.more;
+            if !more {
                 break;
             }
         }
@@ -193,6 +196,7 @@ impl Agent {
             self.meet(now);
         }
         self.look_at_failed(now);
+        more
     }
 
     /// Records were lost: each worker learns of those that may have been of its process. Ends of
@@ -309,92 +313,5 @@ impl Agent {
     /// When the ledger wants to be ticked.
     pub fn deadline(&self) -> Option<Nanos> {
         self.ledger.deadline()
-    }
-
-    /// Feeds the ledger what this round brought, in the order of time, and writes what it says.
-    fn pump(&mut self, now: Nanos) -> io::Result<()> {
-        let mut events = std::mem::take(&mut self.events);
-        // What happened before a worker was found comes after the finding, which says what was unseen.
-        events.sort_by_key(|event| event.at.max(self.found_at(event.worker)));
-        self.teller.settle(&self.names, self.clock, now)?;
-        let mut events = events.into_iter();
-        let mut told = false;
-        loop {
-            let mut inputs: Vec<Input> =
-                events.by_ref().take(INPUTS_MAX).map(Input::Event).collect();
-            for input in &inputs {
-                feed(&mut self.ledger, input);
-            }
-            let is_last = events.len() == 0;
-            if is_last && self.ledger.deadline().is_some_and(|due| due <= now) {
-                feed(&mut self.ledger, &Input::Tick(now));
-                inputs.push(Input::Tick(now));
-            }
-            if !inputs.is_empty() {
-                told = true;
-                self.teller.record(&mut self.names, &inputs);
-                let outputs = said(&mut self.ledger);
-                self.heap.worked((inputs.len() + outputs.len()) as u64);
-                for output in outputs {
-                    self.write(&output, now)?;
-                }
-                for (worker, seq) in self.ledger.take_forgotten() {
-                    self.names.remove_room(worker, seq);
-                }
-            }
-            if is_last {
-                break;
-            }
-        }
-        if !told {
-            return Ok(());
-        }
-        for watched in self.workers.values_mut() {
-            if let Some(through) = watched.tracker.take_given_up() {
-                self.teller.give_up(watched.number, through);
-            }
-        }
-        self.take_leave(now)
-    }
-
-    fn found_at(&self, worker: Worker) -> Nanos {
-        let ended = || self.ended.iter().find(|watched| watched.number == worker);
-        let watched = self.workers.get(&worker).or_else(ended);
-        watched.map_or(Nanos::ZERO, |watched| watched.tracker.found_at())
-    }
-
-    fn write(&mut self, output: &Output, now: Nanos) -> io::Result<()> {
-        let removal = match output {
-            Output::Dwell(dwell) => self.removal_of(dwell.worker, dwell.seq),
-            _ => 0,
-        };
-        self.glances.take(output);
-        let writer = Writer { names: &self.names, clock: self.clock };
-        self.teller.write(output, writer, (removal, now))?;
-        if let Output::Dwell(dwell) = output
-            && !dwell.held
-        {
-            self.names.remove_room(dwell.worker, dwell.seq);
-        }
-        Ok(())
-    }
-
-    /// Forgets the workers that have ended, now that their last lines are written.
-    fn take_leave(&mut self, now: Nanos) -> io::Result<()> {
-        for watched in std::mem::take(&mut self.ended) {
-            let writer = Writer { names: &self.names, clock: self.clock };
-            // Not when it is noted: who began in between never knew it.
-            let at = watched.ended_at.unwrap_or(now);
-            self.teller.end(watched.number, writer, at)?;
-            self.glances.end(watched.number);
-            self.teller.instruments().end(watched.number);
-            self.names.end_worker(watched.number, at);
-            self.forget_peers(watched.number, watched.pid);
-            let is_free = self.workers.values().all(|other| other.pid != watched.pid);
-            if is_free && !self.strangers.contains_key(&watched.pid) {
-                self.hits.forget(watched.pid);
-            }
-        }
-        Ok(())
     }
 }

@@ -205,6 +205,12 @@ impl Teller {
         journal.into_iter().chain(self.unwritable.clone()).collect()
     }
 
+    /// Writes a line of the agent's own doing, whatever else is left out.
+    pub(super) fn tell_line(&mut self, line: &Line) -> io::Result<()> {
+        self.outlet.send(self.form.render(line)?, Weight::Heavy, None)?;
+        Ok(())
+    }
+
     fn sum_up(
         &mut self,
         sums: &[(Worker, u64, Nanos)],
@@ -212,8 +218,7 @@ impl Teller {
         now: Nanos,
     ) -> io::Result<()> {
         for (worker, lines, since) in sums {
-            let line = writer.suppressed(*worker, *lines, *since, now);
-            self.outlet.send(self.form.render(&line)?, Weight::Heavy, None)?;
+            self.tell_line(&writer.suppressed(*worker, *lines, *since, now))?;
         }
         Ok(())
     }

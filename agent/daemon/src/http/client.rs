@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::Request;
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
 use tokio::net::UnixStream;
 
@@ -56,6 +56,15 @@ pub struct Answered {
 
 /// Gets a path, such as `/rooms`, from the agent with this state directory.
 pub fn get(state_dir: &Path, path: &str) -> Result<Answered, ClientError> {
+    ask(state_dir, Method::GET, path)
+}
+
+/// Posts to a path, such as `/fail`.
+pub fn post(state_dir: &Path, path: &str) -> Result<Answered, ClientError> {
+    ask(state_dir, Method::POST, path)
+}
+
+fn ask(state_dir: &Path, method: Method, path: &str) -> Result<Answered, ClientError> {
     let socket = state_dir.join(SOCKET);
     let io = |source: Box<dyn std::error::Error + Send + Sync>| ClientError::Io {
         path: socket.clone(),
@@ -73,7 +82,7 @@ pub fn get(state_dir: &Path, path: &str) -> Result<Answered, ClientError> {
                     io::ErrorKind::PermissionDenied => ClientError::Denied(socket.clone()),
                     _ => io(error.into()),
                 })?;
-            exchange(stream, path).await.map_err(io)
+            exchange(stream, method, path).await.map_err(io)
         });
         asked.await.unwrap_or_else(|_late| Err(ClientError::Late(socket.clone())))
     })
@@ -81,11 +90,13 @@ pub fn get(state_dir: &Path, path: &str) -> Result<Answered, ClientError> {
 
 async fn exchange(
     stream: UnixStream,
+    method: Method,
     path: &str,
 ) -> Result<Answered, Box<dyn std::error::Error + Send + Sync>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let connection = tokio::spawn(connection);
-    let request = Request::get(path).header("host", "inflightd").body(Empty::<Bytes>::new())?;
+    let request = Request::builder().method(method).uri(path).header("host", "inflightd");
+    let request = request.body(Empty::<Bytes>::new())?;
     let response = sender.send_request(request).await?;
     let status = response.status().as_u16();
     let body = Limited::new(response.into_body(), ANSWER_BYTES).collect().await?;

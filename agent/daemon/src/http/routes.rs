@@ -3,7 +3,7 @@
 use axum::extract::{Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Serialize;
 use serde_json::json;
@@ -11,6 +11,7 @@ use serde_json::json;
 use super::Front;
 use crate::clock::Clock;
 use crate::desk::{Answer, Ask, Whose};
+use crate::fail::Order;
 use crate::proc::PodUid;
 use crate::views::WorkersView;
 
@@ -23,7 +24,7 @@ const ROOMS_MAX: usize = 16_384;
 
 const FOR_ALL: &str = "/metrics /healthz /readyz /workers /workers/{pid} /workers/pod/{uid}";
 const FOR_ROOT: &str =
-    "/metrics /healthz /readyz /workers /workers/{pid} /workers/pod/{uid} /rooms /agent";
+    "/metrics /healthz /readyz /workers /workers/{pid} /workers/pod/{uid} /rooms /agent /fail";
 
 /// The routes on the TCP address.
 pub(super) fn for_all(front: &Front) -> Router {
@@ -35,6 +36,7 @@ pub(super) fn for_root(front: &Front) -> Router {
     shared()
         .route("/rooms", get(rooms))
         .route("/agent", get(agent))
+        .route("/fail", post(fail))
         .fallback(async || unknown(FOR_ROOT))
         .with_state(front.clone())
 }
@@ -202,6 +204,46 @@ async fn agent(State(front): State<Front>) -> Response {
     }
 }
 
+/// That a room be failed: what became of it, whatever that was.
+async fn fail(State(front): State<Front>, RawQuery(query): RawQuery) -> Response {
+    let order = match order(query.as_deref().unwrap_or_default()) {
+        Ok(order) => order,
+        Err(told) => return refuse(StatusCode::BAD_REQUEST, &told),
+    };
+    match ask(&front, Ask::Fail(order)).await {
+        Ok(Answer::Fail(line)) => said(true, &line),
+        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Err(refusal) => refusal,
+    }
+}
+
+/// `room`, `pid` and `dry_run` of a query. What is not said to be dry is done.
+fn order(query: &str) -> Result<Order, String> {
+    let (mut room, mut pid, mut dry_run) = (None, None, false);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, text) = pair.split_once('=').unwrap_or((pair, ""));
+        match key {
+            "room" => {
+                let told = |_| format!("`room` is `{text}`: give a room's id");
+                room = Some(text.parse().map_err(told)?);
+            }
+            "pid" => {
+                let told = |_| format!("`pid` is `{text}`: give a process id");
+                pid = Some(text.parse().map_err(told)?);
+            }
+            "dry_run" => {
+                let told = |_| format!("`dry_run` is `{text}`: give true or false");
+                dry_run = text.parse().map_err(told)?;
+            }
+            other => {
+                return Err(format!("unknown `{other}`: there are `room`, `pid` and `dry_run`"));
+            }
+        }
+    }
+    let room = room.ok_or("`room` is missing: give a room's id")?;
+    Ok(Order { room, pid, dry_run })
+}
+
 /// `limit` and `pid` of a query.
 fn limits(query: &str) -> Result<(usize, Option<u32>), String> {
     let (mut most, mut pid) = (ROOMS, None);
@@ -233,6 +275,22 @@ mod tests {
         assert_eq!(own_only(Some("")), Ok(false));
         assert_eq!(own_only(Some("only=own")), Ok(true));
         assert!(own_only(Some("only=foo")).unwrap_err().contains("`only=foo`"));
+    }
+
+    #[test]
+    fn an_order_is_read_and_a_bad_one_named() {
+        let read = order("room=7&pid=3&dry_run=true");
+        assert_eq!(read, Ok(Order { room: 7, pid: Some(3), dry_run: true }));
+        assert_eq!(order("room=0"), Ok(Order { room: 0, pid: None, dry_run: false }));
+        for (query, told) in [
+            ("", "`room` is missing"),
+            ("room=x", "`room` is `x`"),
+            ("room=1&pid=x", "`pid` is `x`"),
+            ("room=1&dry_run=1", "`dry_run` is `1`"),
+            ("room=1&dry=true", "unknown `dry`"),
+        ] {
+            assert!(order(query).unwrap_err().contains(told), "{query}");
+        }
     }
 
     #[test]

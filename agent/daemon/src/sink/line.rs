@@ -7,13 +7,14 @@ use inflightd_core::verdict::Bytes;
 use serde::Serialize;
 
 use super::room::RoomId;
+use crate::fail::FailView;
 
 /// One event. Fields that do not belong to its type are left out.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Line {
     /// RFC 3339, UTC, nanoseconds.
     pub time: String,
-    /// `append`, `verdict`, `clear`, `dwell`, `coverage`, `loss` or `suppressed`.
+    /// `append`, `verdict`, `clear`, `dwell`, `coverage`, `loss`, `suppressed` or `fail`.
     #[serde(rename = "type")]
     pub kind: &'static str,
     /// Stable across restarts of the agent: the same event has the same id.
@@ -104,6 +105,9 @@ pub struct Line {
     /// When that began.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// Of a room that was to be failed: the decision, and what it rests on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail: Option<FailView>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]

@@ -1,6 +1,7 @@
 //! Where the agent's lines go.
 
 mod alert;
+mod fail;
 mod line;
 mod next;
 mod outlet;

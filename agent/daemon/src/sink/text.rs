@@ -3,7 +3,7 @@
 use inflightd_core::evidence::EvidenceId;
 
 use super::line::{EvidenceField, Line, PeerField};
-use super::{alert, words};
+use super::{alert, fail, words};
 use crate::shown::plain;
 
 /// The line as text, without a line feed at its end: several rows where it is an alert.
@@ -34,6 +34,7 @@ pub(super) fn one(line: &Line) -> String {
         "dwell" => dwell(line),
         "coverage" => coverage(line),
         "suppressed" => suppressed(line),
+        "fail" => fail::one(line),
         _ => loss(line),
     };
     text.push_str(&rest);

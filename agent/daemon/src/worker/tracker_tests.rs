@@ -356,7 +356,7 @@ fn early_work_is_taken_from_the_table_until_its_room_is_known() {
     assert_eq!(scan(&mut bench), std::slice::from_ref(&early));
     assert!(scan(&mut bench).is_empty());
     let late = bench.append(630, 8);
-    assert!(bench.table().serve(640, 11, table::Seq(late.0), |_| true));
+    assert_eq!(bench.table().serve(640, 11, table::Seq(late.0), |_| true), table::Serve::Begun);
     bench.scan();
     let room = (630, Fact::Serve(tid, late));
     assert_eq!(scan(&mut bench), std::slice::from_ref(&room));
@@ -374,7 +374,7 @@ fn early_work_is_taken_from_the_table_until_its_room_is_known() {
 fn threads_are_taken_from_the_table_where_they_are_the_workers_own() {
     let mut bench = Bench::new(Removals::default());
     let seq = bench.append(600, 7);
-    assert!(bench.table().serve(620, 11, table::Seq(seq.0), |_| true));
+    assert_eq!(bench.table().serve(620, 11, table::Seq(seq.0), |_| true), table::Serve::Begun);
     bench.scan();
     let scan = scan_threads;
     assert!(scan(&mut bench, &[(12, 1012)]).is_empty(), "nobody else's thread");

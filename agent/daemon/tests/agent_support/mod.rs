@@ -112,6 +112,15 @@ impl Worker {
         Self::start(command.arg(tests.join("agent_support/nixl.py")))
     }
 
+    /// An engine of so many ranks in one process that does what the agent asks of a room, or with
+    /// `deaf` does not.
+    pub(crate) fn ranks(size: usize, how: &str) -> Self {
+        let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+        let mut command = Command::new(python());
+        command.arg(tests.join("agent_support/ranks.py")).arg(size.to_string()).arg(how);
+        Self::start(&mut command)
+    }
+
     /// The same in namespaces of its own, with its own copies of hook, NIXL and UCX.
     pub(crate) fn nixl_apart() -> Self {
         Self::apart_with("nixl.py", &[&["inflightd_hook"], &NIXL[..]].concat())
