@@ -9,7 +9,7 @@
 
 mod agent_support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_support::{Agent, Worker, inflightd, sight, turn, within_a_minute};
 use rustix::process::Signal;
@@ -26,7 +26,13 @@ struct Scene {
 
 impl Scene {
     fn new(ranks: usize, how: &str) -> Self {
+        Self::with(ranks, how, "")
+    }
+
+    /// The same with a policy, as the table `force_fail` says.
+    fn with(ranks: usize, how: &str, policy: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
+        std::fs::write(config(state.path()), format!("[force_fail]\n{policy}")).unwrap();
         let mut engine = Worker::ranks(ranks, how);
         engine.ask("load", "load");
         engine.ask("poll_on on", "poll_on");
@@ -80,10 +86,15 @@ impl Scene {
     }
 }
 
+fn config(state: &Path) -> PathBuf {
+    state.join("inflightd.toml")
+}
+
 fn watch(state: &Path, pid: u32) -> Agent {
     let pid_text = pid.to_string();
-    let arguments = ["--listen", "off", "--pid", &pid_text, "--suspect", "0.5", "--stall", "1"];
-    let agent = Agent::start(state, &arguments);
+    let mut command = inflightd(&["run", "--json", "--log", "warn", "--listen", "off"]);
+    command.args(["--pid", &pid_text, "--suspect", "0.5", "--stall", "1", "--state-dir"]);
+    let agent = Agent::of(command.arg(state).arg("--config").arg(config(state)));
     agent.wait_for(pid, "coverage", |line| {
         ["marks", "transfers", "completions"].iter().all(|of| sight(line, of).0 == "visible")
     });
@@ -173,6 +184,7 @@ fn what_cannot_be_proven_or_asked_for_is_refused() {
     assert!(agent.end(Signal::TERM).1.success());
     engine.ask("poll_on on", "poll_on");
     let state = tempfile::tempdir().unwrap();
+    std::fs::write(config(state.path()), "").unwrap();
     let agent = watch(state.path(), pid);
     let mut later = Scene { engine, agent, state, pid };
     later.verdict(4);
@@ -209,5 +221,56 @@ fn an_engine_that_does_not_poll_fails_nothing_later_and_goes_on() {
     scene.engine.ask("serve_end 0", "serve_end");
     let (exit, line) = scene.fail(7, "--yes");
     assert_eq!((exit, line["fail"]["decision"].as_str()), (Some(0), Some("failed")), "{line:#}");
+    scene.ends();
+}
+
+/// What was told of rooms by policy: the room and the decision, or why it was refused.
+fn told(scene: &Scene) -> Vec<(String, String)> {
+    let lines = scene.agent.lines(scene.pid, "fail");
+    let word = |line: &Value| {
+        let fail = &line["fail"];
+        assert_eq!(fail["by"], "policy");
+        let word =
+            if fail["refused"].is_null() { &fail["decision"] } else { &fail["refused"]["code"] };
+        (line["room"].as_str().unwrap().to_owned(), word.as_str().unwrap().to_owned())
+    };
+    lines.iter().map(word).collect()
+}
+
+#[test]
+fn a_policy_fails_what_it_allows_as_often_as_it_allows() {
+    let _turn = turn();
+    let policy = "mode = 'on'\nallow = 'never_started/*'\nmin_dwell = 2\nper_peer = 1\n";
+    let mut scene = Scene::with(2, "", policy);
+    scene.engine.ask("enter 1", "enter");
+    within_a_minute(|| (scene.command(1, 0) == "left").then_some(())).expect("it is failed");
+    scene.engine.ask("enter 2", "enter");
+    let line = scene.agent.wait_for(scene.pid, "fail", |line| line["room"] == "2");
+    assert_eq!(line["fail"]["refused"]["code"], "limited", "{line:#}");
+    assert_eq!(scene.command(2, 0), "open");
+    scene.agent.wait_for(scene.pid, "fail", |line| line["fail"]["decision"] == "failed");
+    let said = |room: &str, word: &str| (room.to_owned(), word.to_owned());
+    assert_eq!(told(&scene), [said("1", "committed"), said("1", "failed"), said("2", "limited")]);
+    scene.ends();
+}
+
+#[test]
+fn a_dry_run_tells_once_what_it_would_do_and_does_nothing() {
+    let _turn = turn();
+    let policy = "mode = 'dry_run'\nallow = 'never_started/*'\nmin_dwell = 1\n";
+    let mut scene = Scene::with(1, "", policy);
+    scene.stuck(1);
+    scene.agent.wait_for(scene.pid, "fail", |line| line["fail"]["decision"] == "would_fail");
+    // Another room, whose verdict is not allowed.
+    scene.engine.ask("enter 2", "enter");
+    assert_eq!(scene.engine.ask("send 2 0", "send"), "sent");
+    scene.verdict(2);
+    std::thread::sleep(std::time::Duration::from_secs(12));
+    assert_eq!(
+        told(&scene),
+        [("1".to_owned(), "would_fail".to_owned())],
+        "looked at again, told once"
+    );
+    assert_eq!(scene.command(1, 0), "open");
     scene.ends();
 }

@@ -4,6 +4,7 @@
 //! hold. Carrying out is the workers'. See `inflightd_abi::table` for the protocol and ARCHITECTURE §8
 //! for why its order is safe.
 
+mod auto;
 mod follow;
 mod prove;
 mod ranks;
@@ -14,10 +15,13 @@ use inflightd_abi::table::{self, Fail, Table, Until};
 use inflightd_core::drain::Drained;
 use inflightd_core::fact::{Seq, Worker};
 use inflightd_core::view::Standing;
-use inflightd_core::{Cause, Finding, Nanos};
+use inflightd_core::{Cause, Nanos};
+
+use auto::Auto;
 
 use super::Agent;
 use crate::clock::Clock;
+use crate::config;
 use crate::desk::{Answer, Question};
 use crate::fail::{Decision, FailView, Order, RankView, Refusal, RefusedView, VALID_MS};
 use crate::sink::{Line, RoomId, Writer};
@@ -27,6 +31,14 @@ use crate::table::Mapped;
 #[derive(Debug, Default)]
 pub(super) struct Fails {
     open: Vec<Open>,
+    auto: Auto,
+}
+
+impl Fails {
+    /// The configuration was read anew.
+    pub(super) const fn mend(&mut self) {
+        self.auto.mend();
+    }
 }
 
 /// A fail that was committed.
@@ -43,9 +55,17 @@ struct Open {
 #[derive(Clone, Copy, Debug)]
 struct Subject {
     room: u64,
+    /// Who wants it.
+    by: &'static str,
     worker: Option<(Worker, Seq)>,
     standing: Option<Standing>,
     dwell: Option<Nanos>,
+}
+
+impl Subject {
+    const fn of(room: u64, by: &'static str) -> Self {
+        Self { room, by, worker: None, standing: None, dwell: None }
+    }
 }
 
 /// One of the ranks that decide about it.
@@ -92,7 +112,7 @@ impl Rank {
 impl Agent {
     /// Fails a room, or says why not. Where it is committed the answer waits for what becomes of it.
     pub(super) fn fail(&mut self, order: Order, question: Question) -> io::Result<()> {
-        let mut subject = Subject { room: order.room, worker: None, standing: None, dwell: None };
+        let mut subject = Subject::of(order.room, "hand");
         let mut ranks = Vec::new();
         let tried = self.try_fail(order, &mut subject, &mut ranks)?;
         let now = Clock::now();
@@ -170,12 +190,7 @@ impl Agent {
     fn is_fit(&self, worker: Worker, standing: Option<Standing>) -> Result<(), Refusal> {
         let standing = standing.ok_or(Refusal::NoVerdict)?;
         let (finding, cause) = (standing.finding, standing.cause);
-        let is_stuck = matches!(
-            finding,
-            Finding::NeverStarted | Finding::StoppedMidway | Finding::CompletedNotReaped
-        );
-        // A scheduler that does not poll carries nothing out, and a decode that is busy is waited for.
-        if !is_stuck || matches!(cause, Cause::SchedulerWedged | Cause::DecodeBacklogged) {
+        if !config::is_fit(finding, cause) {
             return Err(Refusal::Unfit(finding, cause));
         }
         if cause != Cause::QueuedBehind {
@@ -199,7 +214,7 @@ impl Agent {
     ) -> io::Result<Line> {
         let fail = FailView {
             decision,
-            by: "hand",
+            by: subject.by,
             refused: refusal.map(RefusedView::of),
             peers_told: matches!(decision, Decision::Committed | Decision::Failed),
             ranks: ranks.iter().map(Rank::view).collect(),

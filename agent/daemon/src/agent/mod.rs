@@ -37,7 +37,7 @@ pub use teller::{After, Teller, TellerParts};
 use unhooked::Strangers;
 
 use crate::clock::Clock;
-use crate::config::{Config, Setting};
+use crate::config::{Config, ForceFail, Setting};
 use crate::desk::Desk;
 use crate::discover::Census;
 use crate::glance::Glances;
@@ -82,6 +82,7 @@ pub struct Agent {
     ledger: Ledger,
     glances: Glances,
     fails: Fails,
+    force_fail: ForceFail,
     heap: Heap,
     teller: Teller,
     /// Where the loop is asked.
@@ -139,6 +140,7 @@ impl Agent {
             ledger: Ledger::new(parts.config.policy),
             glances: Glances::default(),
             fails: Fails::default(),
+            force_fail: parts.config.force_fail,
             heap: Heap::default(),
             teller: parts.teller,
             desk: parts.desk,
@@ -238,6 +240,7 @@ impl Agent {
             self.mishaps = mishaps;
         }
         self.pump(now)?;
+        self.fail_by_policy(now)?;
         self.gaze(now);
         self.desk.health.set_lacks(self.teller.lacks());
         self.heap.tend(now);
@@ -259,6 +262,8 @@ impl Agent {
         if let Some((config, export)) = new {
             self.settings.clone_from(&config.settings);
             self.ledger.set_policy(config.policy);
+            self.force_fail.clone_from(&config.force_fail);
+            self.fails.mend();
             self.teller.reconfigure(config, export);
         }
     }

@@ -25,10 +25,11 @@ pub(super) const VARIABLES: [(&str, &str); 13] = [
 ];
 
 /// Variables of that beginning that others read: the hook, the build and the tests.
-const OF_OTHERS: [&str; 6] = [
+const OF_OTHERS: [&str; 7] = [
     "INFLIGHTD_EBPF_OBJECT",
     "INFLIGHTD_EBPF_ROUTE",
     "INFLIGHTD_HOOK",
+    "INFLIGHTD_HOOK_COMMANDS",
     "INFLIGHTD_SGLANG_WHEELS",
     "INFLIGHTD_TEST_WORKER",
     "INFLIGHTD_VENV",

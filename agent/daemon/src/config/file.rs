@@ -26,6 +26,8 @@ pub(crate) struct File {
     pub(crate) otlp: Option<OtlpFile>,
     /// The agent's own listener.
     pub(crate) http: HttpFile,
+    /// Whether stuck rooms are failed on purpose, and which.
+    pub(crate) force_fail: ForceFailFile,
 }
 
 impl Default for File {
@@ -37,6 +39,7 @@ impl Default for File {
             output: OutputFile::default(),
             otlp: None,
             http: HttpFile::default(),
+            force_fail: ForceFailFile::default(),
         }
     }
 }
@@ -115,6 +118,57 @@ pub enum Lines {
     Verdicts,
     /// None: what the agent finds goes to OTLP and its listener only.
     None,
+}
+
+/// Whether stuck rooms are failed on purpose, and which. What is not proven to be safe is never done,
+/// whatever stands here. `inflightd fail` does not ask for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct ForceFailFile {
+    /// `off`; `dry_run`: everything is looked at and told, and nothing done; `on`.
+    pub(crate) mode: FailMode,
+    /// For which verdicts: `finding/cause`, separated by commas; `finding/*` for each of its causes.
+    pub(crate) allow: String,
+    /// Only rooms that have been in the queue for so long.
+    #[schemars(range(min = 1, max = 604_800), extend("x-unit" = "seconds"))]
+    pub(crate) min_dwell: f64,
+    /// Most rooms in a minute, on this node.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(crate) per_minute: u32,
+    /// Most rooms to one peer in a minute.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(crate) per_peer: u32,
+    /// Most of a worker's rooms in a minute, as a share of those in its queue; one is always allowed.
+    #[schemars(range(min = 0, max = 1))]
+    pub(crate) share: f64,
+}
+
+impl Default for ForceFailFile {
+    fn default() -> Self {
+        Self {
+            mode: FailMode::Off,
+            allow: "never_started/handshake_missing, never_started/queued_behind, \
+                    never_started/stale_peer, never_started/never_enqueued, \
+                    never_started/worker_thread_dead"
+                .to_owned(),
+            min_dwell: 60.0,
+            per_minute: 6,
+            per_peer: 3,
+            share: 0.25,
+        }
+    }
+}
+
+/// Whether stuck rooms are failed on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum FailMode {
+    /// Not by the agent itself.
+    Off,
+    /// It tells what it would fail.
+    DryRun,
+    /// It fails them.
+    On,
 }
 
 /// Export by OTLP.

@@ -13,7 +13,7 @@ use super::headers::{Headers, read_headers};
 use super::problem::{ConfigError, Origin, Problem};
 use super::show::settings;
 use super::small::read_small;
-use super::{Config, Http, Otlp, Output};
+use super::{Config, Http, Otlp, Output, failing};
 use crate::http::{SOCKET_PATH_MAX, fresh};
 
 /// Most bytes of a file of certificates or of a key.
@@ -33,6 +33,7 @@ pub(super) fn lift(mut draft: Draft, warnings: Vec<String>) -> Result<Config, Co
     let policy = deadlines(&mut draft, &mut file);
     let listen = listen(&mut draft, &file.http);
     let otlp = file.otlp.as_ref().and_then(|otlp| export(&mut draft, otlp));
+    let force_fail = failing::lift(&mut draft, &file.force_fail);
     state_dir(&mut draft, &file.state_dir);
     if !draft.problems.is_empty() {
         draft.problems.sort_by_key(rank);
@@ -48,6 +49,7 @@ pub(super) fn lift(mut draft: Draft, warnings: Vec<String>) -> Result<Config, Co
         },
         otlp,
         http: Http { listen, asked: draft.origins.contains_key("http.listen") },
+        force_fail,
         settings: settings(&file, &draft.origins),
         warnings,
         state_dir: file.state_dir,

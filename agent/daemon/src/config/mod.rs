@@ -7,6 +7,7 @@
 
 mod draft;
 mod environment;
+mod failing;
 mod file;
 mod headers;
 mod lift;
@@ -24,7 +25,9 @@ use std::time::Duration;
 use inflightd_core::Policy;
 
 pub use environment::{Environment, seclude};
-pub use file::{Lines, Protocol};
+pub use failing::ForceFail;
+pub(crate) use failing::is_fit;
+pub use file::{FailMode, Lines, Protocol};
 pub use headers::{Headers, read_headers};
 pub(crate) use lift::PEM_MAX;
 pub use load::CONFIG_FILE;
@@ -48,6 +51,8 @@ pub struct Config {
     pub otlp: Option<Otlp>,
     /// The agent's listener.
     pub http: Http,
+    /// Which stuck rooms are failed on purpose.
+    pub force_fail: ForceFail,
     /// Every value in force and where it comes from, for people and for `/agent`.
     pub settings: Vec<Setting>,
     /// What looks like a mistake and is none for certain.

@@ -71,6 +71,12 @@ pub enum Refusal {
         /// Why.
         why: Undrained,
     },
+    /// So many were failed already.
+    #[error("`force_fail.{0}` allows no more at present: {1} in a minute")]
+    Limited(&'static str, u32),
+    /// What was to be failed was not.
+    #[error("{0} rooms in a row were not failed as they should have been")]
+    Broken(u32),
     /// All ranks are done.
     #[error("all its ranks have done their part: the engine only has to notice")]
     Done,
@@ -126,6 +132,8 @@ impl Refusal {
             Self::HiddenThreads(_) => "hidden_threads",
             Self::Behind => "behind",
             Self::Undrained { why, .. } => why.name(),
+            Self::Limited(..) => "limited",
+            Self::Broken(_) => "broken",
             Self::Done => "done",
         }
     }
@@ -157,6 +165,8 @@ impl Refusal {
                 "have the hook in every rank; else restart the engine, all its ranks".to_owned()
             }
             Self::AtWork { pid, .. } | Self::Undrained { pid, .. } => self.restart(*pid),
+            Self::Limited(..) => "it is looked at again; `inflightd fail` has no limit".to_owned(),
+            Self::Broken(_) => "look at their records, then send the agent SIGHUP".to_owned(),
             Self::Done => "if it stays, restart the scheduler that does not notice".to_owned(),
         }
     }
@@ -224,6 +234,8 @@ mod tests {
             Refusal::EarlyWork(7, 9),
             Refusal::HiddenThreads(7),
             Refusal::Behind,
+            Refusal::Limited("per_peer", 3),
+            Refusal::Broken(2),
             Refusal::Done,
         ];
         each.extend(undrained.map(|why| Refusal::Undrained { pid: 7, why }));

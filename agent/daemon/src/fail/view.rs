@@ -30,7 +30,7 @@ pub enum Decision {
 pub struct FailView {
     /// What became of it.
     pub decision: Decision,
-    /// Who wanted it: `hand`.
+    /// Who wanted it: `hand`, or the agent's `policy`.
     pub by: &'static str,
     /// Why nothing was done.
     pub refused: Option<RefusedView>,

@@ -24,6 +24,9 @@ impl Agent {
                 self.fails.open.push(open);
                 continue;
             };
+            if open.question.is_none() {
+                self.fails.auto.followed(decision);
+            }
             let line = self.tell_fail(&open.subject, &open.ranks, (decision, None), now)?;
             if let Some(question) = open.question {
                 question.answer(Answer::Fail(Box::new(line)));
