@@ -15,7 +15,7 @@ macro_rules! page {
 
 /// Every page of `dashboards/runbooks`. The names of causes, of findings without one, and of the
 /// troubles that only alert rules tell.
-pub const PAGES: [(&str, &str); 23] = [
+pub const PAGES: [(&str, &str); 24] = [
     page!("agent_down"),
     page!("blind"),
     page!("config_refused"),
@@ -23,6 +23,7 @@ pub const PAGES: [(&str, &str); 23] = [
     page!("engine_thread_gone"),
     page!("events_lost"),
     page!("export_fails"),
+    page!("force_fail"),
     page!("handshake_missing"),
     page!("link_fault"),
     page!("misconfig"),
