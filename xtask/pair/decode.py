@@ -17,7 +17,7 @@ import numpy
 
 from handshake import Door
 from lines import commands, die_with_runner, say, serve
-from node import Node, open_hook, pattern
+from node import REUSED, Node, open_hook, pattern
 
 SIGNALS = {"stop": signal.SIGSTOP, "kill": signal.SIGKILL}
 STRIDE = 4096
@@ -75,6 +75,13 @@ class Decode:
         wrong = int(numpy.count_nonzero(landed != pattern(offset, size)))
         say("checked", room=room, wrong=wrong)
 
+    def find(self, offset, size):
+        """Say how many bytes of a range are of memory that was somebody else's when it was sent, and
+        how many have been written at all."""
+        landed = self.node.memory[offset : offset + size]
+        reused = int(numpy.count_nonzero(landed == REUSED))
+        say("found", wrong=reused, bytes=int(numpy.count_nonzero(landed)))
+
     def _watch(self, room, offset, size, after, number):
         sample = self.node.memory[offset : offset + size : STRIDE]
         while True:
@@ -106,7 +113,7 @@ def main():
     args = parser.parse_args()
     decode = Decode(args.name, args.memory, args.bare, thread=not args.polled)
     threading.Thread(target=beat_forever, args=(decode,), daemon=True).start()
-    names = ["clear", "watch", "check", "mute", "deafen", "hear"]
+    names = ["clear", "watch", "check", "find", "mute", "deafen", "hear"]
     handlers = {name: getattr(decode, name) for name in names}
     for command in commands():
         serve(handlers, command)

@@ -19,6 +19,8 @@ logging.getLogger("nixl").setLevel(logging.ERROR)
 
 PERIOD = 251
 """Length of the byte pattern; prime, so no page or chunk size hides a shifted write."""
+REUSED = 255
+"""What memory holds that is somebody else's again: no byte of the pattern."""
 
 
 class Node:
@@ -38,6 +40,10 @@ class Node:
         self.memory = pattern(0, size) if filled else numpy.zeros(size, dtype=numpy.uint8)
         self.address = self.memory.ctypes.data
         self.agent.register_memory([(self.address, size, 0, "")], "DRAM")
+
+    def reuse(self, offset, size):
+        """What was a room's is the next one's at once."""
+        self.memory[offset : offset + size] = REUSED
 
     def metadata(self):
         """The opaque bytes a remote agent needs to reach this one."""
@@ -124,3 +130,9 @@ class Silent:
 
     def beat(self):
         pass
+
+    def gauge(self, name, value):
+        pass
+
+    def command(self, seq):
+        return "open"

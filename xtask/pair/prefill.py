@@ -27,6 +27,10 @@ class Prefill:
     def __init__(self, args):
         self.node = Node(args.name, args.memory, filled=True)
         self.hooks = [open_hook("prefill", args.name, args.bare) for _ in range(args.workers)]
+        # Said by who does what "Failing a room" in inflight.h asks: `carry_out` and `polled` here,
+        # the gate in `transfer.py`.
+        for hook in self.hooks:
+            hook.gauge("commands", 1)
         if args.unmarked:
             self.hooks = [Unmarked(hook) for hook in self.hooks]
         if args.spoil_table:
@@ -125,6 +129,32 @@ class Prefill:
             if entry.room == room:
                 entry.status = "aborted"
 
+    def abandon(self, room):
+        """What no engine may do: the handle of a transfer under way is released, and the room's
+        memory is another's at once."""
+        entry = next(e for e in self.inflight if e.room == room)
+        self.node.agent.release_xfer_handle(entry.posted)
+        entry.status = "failed"
+        self.node.reuse(entry.offset, entry.size)
+        say("abandoned", room=room)
+
+    def carry_out(self):
+        """As a poll begins: what the agent wants failed. What it was is another's at once."""
+        for entry in self.inflight:
+            if entry.hook.command(entry.seq) == "open":
+                continue
+            fail = entry.hook.carry_out(entry.seq)
+            if fail is not None and entry.status == "transferring":
+                entry.status = "failed"
+                self.node.reuse(entry.offset, entry.size)
+                say("forced", room=entry.room, why=fail.reason)
+
+    def polled(self, begun):
+        """After a poll: holds of what it left that were over when it began."""
+        for entry in self.inflight:
+            if entry.hook.command(entry.seq) != "open":
+                entry.hook.polled(entry.seq, begun)
+
     def fill(self, first, rooms, keep, to, worker=0):
         """Keep so many rooms open on paper, none for longer than `keep` seconds."""
         self.fillers.append(Filler(self.hooks[worker], to, first, rooms, keep))
@@ -148,6 +178,8 @@ class Prefill:
 
     def poll(self):
         """One pass over the inflight queue, as the scheduler makes between two batches."""
+        begun = time.monotonic_ns()
+        self.carry_out()
         for hook in self.hooks:
             hook.beat()
         self.enter()
@@ -155,6 +187,7 @@ class Prefill:
         for entry in [e for e in self.inflight if e.status != "transferring"]:
             entry.hook.remove(entry.seq, entry.status)
             self.leave(entry)
+        self.polled(begun)
         for filler in self.fillers:
             filler.turn(time.monotonic())
 
@@ -178,7 +211,7 @@ def arguments():
 def main():
     die_with_runner()
     prefill = Prefill(arguments())
-    names = ["peer", "append", "abort", "fill", "burst", "forward"]
+    names = ["peer", "append", "abort", "abandon", "fill", "burst", "forward"]
     handlers = {name: getattr(prefill, name) for name in names}
     inbox = queue.SimpleQueue()
     in_background(read_commands, inbox)

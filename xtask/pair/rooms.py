@@ -37,6 +37,8 @@ class Room:
         self.handshake = False
         self.kept = []
         self.prepared = []
+        self.posted = None
+        """The handle of the chunk that is under way."""
         self.seq = 0
         self.status = "transferring"
         self._chunk = chunk

@@ -62,12 +62,14 @@ class Shard:
         room.hook.post(room.seq, size)
         # The handle is what an agent without the hook knows the transfer by.
         say("posting", room=room.room, handle=handle._handle, chunk=index)
+        room.posted = handle
         state = self.node.agent.transfer(handle)
         if room.fault == "never_read":
             # Kept, so that no destructor releases the handle.
             room.kept.append(handle)
             return
         self._await(handle, state)
+        room.posted = None
         room.hook.done(room.seq, size, True)
         room.chunk_done()
 

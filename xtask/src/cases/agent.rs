@@ -36,7 +36,8 @@ fn build_command() -> Command {
     cargo(&["build", "--release", "--quiet", "--package", "inflightd"])
 }
 
-fn binary() -> PathBuf {
+/// The agent that is built.
+pub(super) fn binary() -> PathBuf {
     target().join("release/inflightd")
 }
 

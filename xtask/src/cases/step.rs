@@ -88,6 +88,16 @@ pub(super) enum Step {
     Burst { room: String, marks: u64 },
     /// The client gives the room up: it leaves the queue as aborted.
     Abort { room: String },
+    /// The prefill releases the handle of the room's transfer under way, ends the room, and uses its
+    /// memory anew: what no engine may do.
+    Abandon { room: String },
+    /// `inflightd fail`, by hand: what it has to say, and the word of its refusal.
+    Fail { room: String, decision: String, refused: Option<String> },
+    /// A range of the decode's memory is cleared.
+    Erase { who: Who, offset: u64, bytes: u64 },
+    /// Wait until so many bytes of a range of the decode's memory are written, and say how many of
+    /// them came from memory that was somebody else's when they were sent.
+    Found { who: Who, offset: u64, bytes: u64, written: u64, reused: Reused },
     /// Start the agent, of a case whose agent is late.
     StartAgent,
     /// Kill the agent with SIGKILL at a random moment and start it again, so many times.
@@ -108,6 +118,16 @@ pub(super) enum Step {
     Removed { room: String, within_s: f64 },
     /// Wait until all healthy rooms that `at_most` allows have ended.
     BesideEnded { within_s: f64 },
+}
+
+/// How many bytes may come from memory that was somebody else's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Reused {
+    /// Not one.
+    None,
+    /// Some: the case shows that they would be seen.
+    Some,
 }
 
 /// What a decode does to itself.
@@ -143,6 +163,9 @@ pub(super) struct Append {
     pub(super) to: Who,
     /// Its size in bytes.
     pub(super) bytes: u64,
+    /// Where in the memory of both it lies.
+    #[serde(default)]
+    pub(super) offset: u64,
     /// Bytes of a chunk; 0 for one chunk.
     #[serde(default)]
     pub(super) chunk: u64,

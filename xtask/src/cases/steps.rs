@@ -79,6 +79,14 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Fill { rooms, worker, keep_s } => world.fill(*rooms, *worker, *keep_s)?,
         Step::Burst { room, marks } => world.burst(room, *marks)?,
         Step::Abort { room } => world.abort(room)?,
+        Step::Abandon { room } => world.abandon(room)?,
+        Step::Fail { room, decision, refused } => {
+            world.fail(room, (decision, refused.as_deref()))?;
+        }
+        Step::Erase { who, offset, bytes } => world.erase(*who, *offset, *bytes)?,
+        Step::Found { who, offset, bytes, written, reused } => {
+            world.found(*who, (*offset, *bytes), *written, *reused)?;
+        }
         Step::StartAgent => {
             world.start_agent()?;
             world.await_agent()?;

@@ -1,6 +1,7 @@
 //! The world of one run: the pair, the agent, and what they have told so far.
 
 mod acts;
+mod fails;
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, Sender, channel};

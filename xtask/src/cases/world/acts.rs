@@ -104,7 +104,7 @@ impl World<'_> {
             let room = self.expect_victim(&name);
             self.prefill.tell(&json!({
                 "do": "append", "room": room, "to": append.to.agent(), "bytes": append.bytes,
-                "chunk": append.chunk, "pace": append.pace, "fault": append.fault,
+                "offset": append.offset, "chunk": append.chunk, "pace": append.pace, "fault": append.fault,
                 "shard": append.shard, "prefill": append.prefill_s,
                 "handshake": append.handshake,
             }))?;
