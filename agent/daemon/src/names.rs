@@ -282,6 +282,12 @@ impl Names {
         named.next().map(|(_, worker)| worker.identity.pid)
     }
 
+    /// Whether the process that a worker knows by this name now lives, as far as was told.
+    pub fn is_taken(&self, worker: Worker, name: &PeerName) -> bool {
+        let mut named = self.workers_named(name).filter(|(other, _)| self.have_met(worker, *other));
+        named.next().is_some_and(|(other, _)| self.ended_at(other).is_none())
+    }
+
     /// Whether a worker's process began, give or take a tick, before the other had ended: names are
     /// used again, by a whole set of pods that restarts.
     pub fn have_met(&self, worker: Worker, other: Worker) -> bool {

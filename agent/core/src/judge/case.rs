@@ -17,6 +17,10 @@ impl PeerCase {
     }
 }
 
+/// Payload that is taken so long after a process has ended is taken by another: the last of its own may be
+/// noticed late.
+const MOVES_ON: Nanos = Nanos::from_secs(1);
+
 impl Case<'_> {
     /// Bytes that have arrived, by completed transfers or by what the peers took, whichever is
     /// more; never more than were posted where that is known.
@@ -107,7 +111,11 @@ impl Case<'_> {
     /// When the process that was the peer as this room entered ended, if it did.
     pub(super) fn gone_at(&self, peer: &PeerCase) -> Option<Nanos> {
         let gone_at = peer.gone_at.filter(|at| *at >= self.appended_at);
-        gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1))
+        let gone_at = gone_at.or_else(|| (peer.life.0 == Life::Gone).then_some(peer.life.1));
+        // Whoever has taken payload since is another than who ended, by whatever name.
+        let is_only = self.peers.len() == 1;
+        let moved = (self.last_progress > self.appended_at).then_some(self.last_progress);
+        gone_at.filter(|at| !is_only || moved.is_none_or(|moved| moved <= at.plus(MOVES_ON)))
     }
 
     /// When the process of a peer first ended while the room was in the queue.

@@ -4,6 +4,7 @@ use inflightd_core::coverage::Source;
 use inflightd_core::evidence::EvidenceId;
 use inflightd_core::fact::{Life, Phase, Tid};
 use inflightd_core::judge::{Case, Failure, Moved, PeerCase};
+use inflightd_core::verdict::Bytes;
 use inflightd_core::{Cause, Finding, Nanos};
 
 use crate::support::{
@@ -102,6 +103,22 @@ fn a_room_that_was_under_way_when_its_peer_ended_died_with_it() {
     let failure = Some(Failure { at: ago(20), code: -25 });
     let case = Case { failure, peers: vec![ended], ..posted(&coverage) };
     says(&case, Finding::NeverStarted, Cause::PeerDead, &[EvidenceId::PeerGone]);
+}
+
+/// A room whose name another process has taken on this node, while its bytes went on elsewhere: measured
+/// as a false alarm of a healthy room.
+#[test]
+fn a_peer_that_takes_payload_has_not_ended_whoever_takes_its_name() {
+    let coverage = all_visible();
+    let moving = |since: u64| Case {
+        last_progress: ago(since),
+        bytes: Bytes { expected: 1000, posted: 1000, completed: 100 },
+        peers: vec![PeerCase { gone_at: Some(ago(20)), life: (Life::Running, ago(1)), ..peer() }],
+        ..posted(&coverage)
+    };
+    assert!(look(&moving(2)).is_none(), "it moved 18 s after that end");
+    let ended = says(&moving(20), Finding::StoppedMidway, Cause::PeerDead, &[EvidenceId::PeerGone]);
+    assert!(ended.confidence > 90, "its last bytes are as old as the end");
 }
 
 #[test]

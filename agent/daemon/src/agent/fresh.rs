@@ -124,7 +124,9 @@ impl Agent {
     }
 
     /// Rooms that are older than the process that goes by their peer's name were let in for
-    /// another one. Whoever saw it end has told so; a late agent knows by the ages.
+    /// another one. Whoever saw it end has told so; a late agent knows by the ages. One that was there
+    /// as the room entered and saw nobody of that name knows that its peer is elsewhere: who takes
+    /// the name here later is not the next of its line.
     fn tell_predecessor(&mut self, worker: Worker, peer: Peer, start: u64) {
         if self.peers.lives.has_seen(worker, peer) {
             return;
@@ -132,7 +134,9 @@ impl Agent {
         let begun = Clock::at_tick(start);
         let is_older = self.workers.get(&worker).is_some_and(|watched| {
             let mut open = watched.tracker.open().values();
-            open.any(|open| open.peers.contains(&peer) && open.appended_at < begun)
+            let found_at = watched.tracker.found_at();
+            let was_before = |at: Nanos| at < begun && begun < found_at;
+            open.any(|open| open.peers.contains(&peer) && was_before(open.appended_at))
         });
         if is_older {
             self.tell_life(worker, peer, Life::Gone, begun);

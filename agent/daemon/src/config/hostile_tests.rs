@@ -179,3 +179,24 @@ fn the_null_device_is_an_empty_file() {
     let none = Config::assemble(None, &Vec::new(), &Flags::default());
     assert_eq!(null.unwrap(), none.unwrap());
 }
+
+#[test]
+fn a_certificate_or_a_key_that_cannot_be_used_is_told_before_the_agent_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let good = include_str!("tests_cert.pem");
+    let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    let cases = [
+        ("ca_file", broken.to_owned(), "a certificate (number 1) that cannot be read"),
+        ("ca_file", format!("{good}{broken}"), "a certificate (number 2) that cannot be read"),
+        ("ca_file", good.replace("END CERT", "END"), "is broken at certificate 1"),
+        ("cert_file", String::new(), "holds no certificate in PEM form"),
+        ("key_file", good.to_owned(), "holds no private key in PEM form"),
+    ];
+    for (key, text, told) in cases {
+        let path = dir.path().join(key);
+        std::fs::write(&path, &text).unwrap();
+        let config = format!("otlp.endpoint = 'https://x'\notlp.{key} = '{}'", path.display());
+        let message = lift(&config).unwrap_err();
+        assert!(message.contains(told) && message.contains(key), "{text}: {message}");
+    }
+}

@@ -6,6 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use inflightd_core::{Nanos, Policy};
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::draft::{Draft, short};
 use super::file::{File, HttpFile, OtlpFile};
@@ -277,12 +280,33 @@ fn shown(text: &str) -> String {
 }
 
 fn pem(draft: &mut Draft, key: &str, path: &Path) {
-    let text = match read_small(path, PEM_MAX) {
-        Err(text) => format!("it {text}"),
-        Ok(bytes) if !bytes.windows(11).any(|bytes| bytes == b"-----BEGIN ") => {
-            "it is no PEM file: it has no `-----BEGIN`".to_owned()
-        }
-        Ok(_) => return,
-    };
-    draft.wrong(key, Some(format!("`{}`", path.display())), text);
+    let problem = read_small(path, PEM_MAX).and_then(|bytes| match key {
+        "otlp.key_file" => private_key(&bytes),
+        _ => certificates(&bytes),
+    });
+    if let Err(text) = problem {
+        draft.wrong(key, Some(format!("`{}`", path.display())), format!("it {text}"));
+    }
+}
+
+/// Whether a file holds certificates, each of which can be read.
+fn certificates(bytes: &[u8]) -> Result<(), String> {
+    let mut found = 0_usize;
+    for certificate in CertificateDer::pem_slice_iter(bytes) {
+        found += 1;
+        let der =
+            certificate.map_err(|error| format!("is broken at certificate {found}: {error}"))?;
+        let read = RootCertStore::empty().add(der);
+        read.map_err(|error| {
+            format!("holds a certificate (number {found}) that cannot be read: {error}")
+        })?;
+    }
+    let none = || "holds no certificate in PEM form (`-----BEGIN CERTIFICATE-----`)".to_owned();
+    (found > 0).then_some(()).ok_or_else(none)
+}
+
+/// Whether a file holds a private key.
+fn private_key(bytes: &[u8]) -> Result<(), String> {
+    let key = PrivateKeyDer::from_pem_slice(bytes);
+    key.map(drop).map_err(|error| format!("holds no private key in PEM form: {error}"))
 }

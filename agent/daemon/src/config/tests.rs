@@ -52,8 +52,8 @@ fn the_whole_contract_is_read() {
         std::fs::write(&path, text).unwrap();
         path
     };
-    let pem = "-----BEGIN CERTIFICATE-----\n";
-    let (ca, cert, key) = (file("ca", pem), file("cert", pem), file("key", pem));
+    let (pem, key) = (include_str!("tests_cert.pem"), include_str!("tests_key.pem"));
+    let (ca, cert, key) = (file("ca", pem), file("cert", pem), file("key", key));
     let headers = file("headers", "a: b\n");
     let text = format!(
         "state_dir = '/var/x'\nprobes = false\n\
@@ -161,7 +161,10 @@ fn every_bad_value_names_place_key_and_remedy() {
         ("otlp.endpoint = ' x y '", "it is no URL"),
         ("otlp.endpoint = 'https://x'\notlp.cert_file = '/nonexistent'", "no such file"),
         ("otlp.endpoint = 'https://x'\notlp.headers_file = '/nonexistent'", "no such file"),
-        ("otlp.endpoint = 'http://x'\notlp.ca_file = '/etc/passwd'", "is no PEM file"),
+        (
+            "otlp.endpoint = 'http://x'\notlp.ca_file = '/etc/passwd'",
+            "holds no certificate in PEM form",
+        ),
         ("http.listen = 'localhost'", "write an IP address and a port"),
         ("http.listen = 9464", "`http.listen` is 9464: write a text in quotes"),
         ("probes = ", "inflightd.toml:1:"),

@@ -8,7 +8,16 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
+use inflightd_core::Nanos;
+
 use super::JournalError;
+use crate::clock::Clock;
+use crate::proc;
+
+/// So long an agent that is ending is waited for.
+const PATIENCE: Nanos = Nanos::from_secs(15);
+/// How often.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 
 /// The lock: held as long as the value lives, and gone with the process however that ends.
 #[derive(Debug)]
@@ -27,10 +36,20 @@ impl Lock {
             .truncate(false)
             .open(&path)
             .map_err(|source| failed("opening", source))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => return Err(JournalError::Busy(holder(&mut file))),
-            Err(errno) => return Err(failed("locking", errno.into())),
+        let begun = Clock::now();
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) => {}
+                Err(errno) => return Err(failed("locking", errno.into())),
+            }
+            // The kernel takes a killed agent's probes off first, which is a second or more.
+            let holder = holder(&mut file);
+            let is_ending = holder.is_some_and(proc::is_ending);
+            if !is_ending || Clock::now().since(begun) > PATIENCE {
+                return Err(JournalError::Busy(holder));
+            }
+            std::thread::sleep(LOOK);
         }
         // For people and for the message above; the lock itself does not rest on it, and a full
         // disk does not take it.
@@ -58,6 +77,7 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
 
 fn holder(file: &mut File) -> Option<u32> {
     let mut text = String::new();
+    file.seek(SeekFrom::Start(0)).ok()?;
     file.take(32).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }

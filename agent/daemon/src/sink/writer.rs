@@ -2,7 +2,7 @@
 
 use inflightd_core::fact::{Outcome, Peer, Seq, Worker};
 use inflightd_core::verdict::{Appended, Bytes, Clear, Dwell, Tier, Verdict};
-use inflightd_core::{Coverage, Evidence, Nanos, Output, Sight, Source};
+use inflightd_core::{Coverage, Evidence, EvidenceId, Nanos, Output, Sight, Source};
 
 use super::line::{
     BytesField, CoverageField, EvidenceField, Line, PeerField, RanksField, RuledOut, WorkerField,
@@ -192,8 +192,17 @@ impl Writer<'_> {
         })
     }
 
+    fn has_successor(&self, of: Worker, peer: Option<Peer>) -> bool {
+        let name = peer.and_then(|peer| self.names.peer_name(peer));
+        name.is_some_and(|name| self.names.is_taken(of, name))
+    }
+
     fn evidence(&self, of: Worker, evidence: &Evidence) -> EvidenceField {
-        let peer = evidence.peer.and_then(|peer| self.peer(of, peer));
+        let mut peer = evidence.peer.and_then(|peer| self.peer(of, peer));
+        if evidence.id == EvidenceId::PeerGone && self.has_successor(of, evidence.peer) {
+            // The process that has ended is not the one that goes by its name now.
+            peer = peer.map(|peer| PeerField { pid: None, ..peer });
+        }
         let worker = evidence.worker.and_then(|worker| self.worker(worker));
         let about = words::About { peer: peer.as_ref(), worker: worker.as_ref() };
         EvidenceField {

@@ -12,7 +12,7 @@ import time
 
 from inflightd_hook import open_worker
 
-NAME = "far"
+NAME = "test-nixl"
 SIZE = 65536
 
 
@@ -99,6 +99,10 @@ class Engine:
         worker.done(seq, SIZE, True)
         self.peer.release()
         worker.serve_end()
+
+    def post(self, room, rank):
+        """A transfer call that does not come back, as far as the engine says."""
+        self.ranks[int(rank)].post(self.rooms[int(room)][int(rank)], SIZE)
 
     def serve(self, room, rank):
         return "go" if self.ranks[int(rank)].serve(self.rooms[int(room)][int(rank)]) else "held"
