@@ -220,7 +220,9 @@ impl Agent {
         pids: &[u32],
     ) -> Result<Self> {
         let log = File::create(directory.join("agent.log")).context("making the agent's log")?;
-        let mut command = Command::new(target().join("release/inflightd"));
+        // A terminal that closes ends this program; the agent would take its hang-up for a reload.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "TERM"]).arg(target().join("release/inflightd"));
         command.arg("run").args(lines).stdout(to);
         command.args(["--suspect", "1", "--stall", "3", "--listen", listen]);
         command.arg("--state-dir").arg(directory.join("state"));
