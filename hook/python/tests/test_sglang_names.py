@@ -11,10 +11,14 @@ from inflightd_hook.sglang.names import NAMES
 
 _COMMON = "disaggregation.common.conn:CommonKVManager"
 _COPIES = {f"{_COMMON}._kv_replica_factor"}
-_IN_THE_SCHEDULER = {"disaggregation.nixl.conn:NixlKVManager.transfer_queues", *_COPIES,
+_DEFERRED = {f"{_COMMON}.deferred_bootstrap"}
+_NO_FAILS = {f"{_COMMON}.{name}" for name in ("conclude_failure", "send_kv_status_message")}
+_NO_FAILS |= _DEFERRED
+_IN_THE_SCHEDULER = {"disaggregation.nixl.conn:NixlKVManager.transfer_queues", *_COPIES, *_NO_FAILS,
                      "managers.schedule_batch:Req.pending_bootstrap"}
 _NO_CP = {f"{_COMMON}.{name}" for name in ("attn_cp_rank", "attn_cp_size", "is_dummy_cp_rank")}
 _NO_CP |= _IN_THE_SCHEDULER
+_NO_CP |= {f"{_COMMON}.{name}" for name in ("failure_records", "failure_lock", "update_status")}
 _NO_POOL = {"disaggregation.mooncake.conn:MooncakeKVManager.enable_custom_mem_pool"}
 _NO_RANKS = {f"{_COMMON}.{rank}"
              for rank in ("attn_tp_rank", "attn_tp_size", "attn_dp_rank", "system_dp_rank",
@@ -23,8 +27,8 @@ MISSING = {
     "0.4.10": _NO_CP | _NO_RANKS | _NO_POOL,
     "0.5.5": _NO_CP,
     "0.5.11": _IN_THE_SCHEDULER,
-    "0.5.15": _COPIES,
-    "0.5.20": set(),
+    "0.5.15": _COPIES | _NO_FAILS,
+    "0.5.20": _DEFERRED,
     "0.5.23": set(),
 }
 """What a version is known to lack; what is lost by it is in ``names.py``."""

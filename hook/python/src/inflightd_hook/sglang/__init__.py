@@ -1,17 +1,27 @@
 """The SGLang plugin: entry point ``sglang.srt.plugins``, or ``inflightd_hook_start`` where an
 engine has no plugins or a launcher does not load them.
 
-Observation only. ``INFLIGHTD_HOOK=off`` turns it off.
+It observes, and fails rooms that the agent asks it to fail, where the agent is configured to ask.
+``INFLIGHTD_HOOK=off`` turns it off, ``INFLIGHTD_HOOK_COMMANDS=off`` all but the observation.
 """
 
 import os
 
-__all__ = ["is_off", "register"]
+__all__ = ["is_off", "register", "wants_commands"]
 
 
 def is_off():
     """Whether the environment turns the hook off."""
-    return os.environ.get("INFLIGHTD_HOOK", "").strip().lower() in ("off", "0", "false", "no")
+    return _says_no("INFLIGHTD_HOOK")
+
+
+def wants_commands():
+    """Whether the hook may do what the agent asks."""
+    return not _says_no("INFLIGHTD_HOOK_COMMANDS")
+
+
+def _says_no(name):
+    return os.environ.get(name, "").strip().lower() in ("off", "0", "false", "no")
 
 
 def register():

@@ -12,7 +12,8 @@ import sys
 from time import monotonic
 
 import inflightd_hook
-from inflightd_hook.sglang import engine
+from inflightd_hook.sglang import engine, gate, wants_commands
+from inflightd_hook.sglang.commands import Commands
 from inflightd_hook.sglang.contain import Faults
 from inflightd_hook.sglang.decode import DecodeQueues
 from inflightd_hook.sglang.queue import Beat, InflightQueue
@@ -28,6 +29,8 @@ FAST_QUEUES = ("sglang.srt.disaggregation.common.utils", "sglang.srt.disaggregat
 faults = Faults()
 _shards = []
 """The :class:`Shards` of this process, once its scheduler is built."""
+_commands = []
+"""Its :class:`Commands`, where it can do as it is asked."""
 _hooked = []
 """What was put on objects: the object, the name, and what it had of its own before."""
 _NOTHING = object()
@@ -47,6 +50,9 @@ def take_back():
             vars(holder).pop(name, None)
         else:
             setattr(holder, name, before)
+    faults.ends.clear()
+    while _commands:
+        _commands.pop().close()
     _shards.clear()
     forget()
 
@@ -86,35 +92,62 @@ def _fast_queue(module):
         return None
 
 
+def _of(fast_queue):
+    """Those that a ``FastQueue`` belongs to."""
+    aside = gate.of(fast_queue)
+    return [aside.shards] if aside is not None else _shards
+
+
 def _queued(original):
     queued = faults.contain(
-        "queueing a chunk", lambda item: [shards.queued(item) for shards in _shards]
+        "queueing a chunk",
+        lambda fast_queue, item: [shards.queued(item) for shards in _of(fast_queue)],
     )
 
     @functools.wraps(original)
     def put(self, item, *args, **kwargs):
-        queued(item)
+        queued(self, item)
         return original(self, item, *args, **kwargs)
 
-    return put
+    return gate.mark(put)
 
 
 def _served(original):
-    back = faults.contain("the end of a chunk", lambda: [shards.back() for shards in _shards])
-    known = faults.contain("meeting a thread", meet)
-    taken = faults.contain(
-        "taking a chunk", lambda item: [shards.taken(item) for shards in _shards]
+    back = faults.contain(
+        "the end of a chunk", lambda fast_queue: [shards.back() for shards in _of(fast_queue)]
     )
+    known = faults.contain("meeting a thread", meet)
+    due = faults.contain("going on with a chunk", lambda aside: aside.due())
+    taken = faults.contain("taking a chunk", _taken)
 
     @functools.wraps(original)
     def get(self, *args, **kwargs):
         known()
-        back()
-        item = original(self, *args, **kwargs)
-        taken(item)
-        return item
+        back(self)
+        while True:
+            aside = gate.of(self)
+            if aside is not None and aside.chunks:
+                item = due(aside)
+                item = aside.left() if item is None else item
+                if item is not None:
+                    return item
+            item = original(self, *args, **kwargs)
+            if item is gate.WAKE:
+                gate.of(self).woken()
+            elif not taken(self, item):
+                return item
 
-    return get
+    return gate.mark(get)
+
+
+def _taken(fast_queue, item):
+    """A thread has taken a chunk. Gives True where it was set aside."""
+    aside = gate.of(fast_queue)
+    if aside is not None:
+        return aside.taken(item)
+    for shards in _shards:
+        shards.taken(item)
+    return False
 
 
 def attach(scheduler):
@@ -183,17 +216,35 @@ def attach_prefill(scheduler, worker, manager):
     shards = Shards(worker, queue, manager)
     _shards.append(shards)
     ranks = queue.compare_ranks if engine.has_ranks(manager) else None
-    hook_queue(scheduler, worker, queue, ranks)
+    hook_queue(scheduler, worker, queue, ranks, commands_of(worker, queue, shards, manager))
     hook_sends(scheduler, queue, shards, manager)
     transfers = hook_nixl(manager, shards) or hook_mooncake(manager, shards)
     shards.by_chunk = transfers is None and engine.has_threads(manager)
     return "whole chunks" if shards.by_chunk else transfers
 
 
-def hook_queue(scheduler, worker, queue, ranks):
-    """Around each poll of the queue: what entered, what left, and that it was polled."""
+def commands_of(worker, queue, shards, manager):
+    """What does as the agent asks; None where this engine or the environment does not have it."""
+    fast_queues = getattr(manager, "transfer_queues", None) or ()
+    is_seen = bool(fast_queues) and all(gate.is_gated(each) for each in fast_queues)
+    if not (is_seen and engine.can_fail(manager) and wants_commands()):
+        return None
+    threads = gate.Gate(worker, queue, shards, fast_queues)
+    commands = Commands(worker, queue, manager, threads, faults)
+    _commands.append(commands)
+    faults.ends.append(threads.end)
+    return commands
+
+
+def hook_queue(scheduler, worker, queue, ranks, commands):
+    """Around each poll of the queue: what entered, what left, and that it was polled; and what is
+    asked of its rooms, where that is done."""
     # A table that nobody keeps up to date would accuse healthy rooms: better none.
     poll = faults.contain("the inflight queue", queue.poll, last=worker.close)
+    before = after = None
+    if commands is not None:
+        before = faults.contain("what the agent asks", commands.before)
+        after = faults.contain("what the agent asked", commands.after)
     vitals = Vitals(scheduler, worker, faults, also=ranks)
     look = faults.contain("the engine's vitals", vitals.look)
     original = scheduler.process_disagg_prefill_inflight_queue
@@ -201,9 +252,13 @@ def hook_queue(scheduler, worker, queue, ranks):
     @functools.wraps(original)
     def process(*args, **kwargs):
         poll()
+        if before is not None:
+            before()
         result = original(*args, **kwargs)
         now = monotonic()
         poll(now)
+        if commands is not None and (commands.known or commands.gate.waiting):
+            after()
         if now >= vitals.due:
             look()
         return result

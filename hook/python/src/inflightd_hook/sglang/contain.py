@@ -10,6 +10,8 @@ class Faults:
 
     def __init__(self):
         self.count = 0
+        self.ends = []
+        """Called at each fault: the ends of what only a hook may do that is whole."""
 
     def contain(self, name, act, last=None):
         """``act`` as a call that never raises: the first ``Exception`` ends it for good.
@@ -41,6 +43,12 @@ class Faults:
         """Counts a fault and logs one line for it."""
         self.count += 1
         log.warning("inflightd: %s ended by a fault of the hook: %r", name, why, exc_info=why)
+        for end in list(self.ends):
+            try:
+                end()
+            except Exception as more:  # noqa: BLE001
+                self.count += 1
+                log.warning("inflightd: an end after a fault: %r", more)
 
 
 def _nothing(*_args):

@@ -15,6 +15,9 @@ FAKE_HOST = "2.2.2.2"
 ABORTS = ("Aborted by AbortReq", "Aborted by decode-side abort")
 """How SGLang words the end of a request that a client, an operator or decode gave up."""
 
+FAILED = 0
+"""``KVPoll.Failed``, a plain number in every version."""
+
 
 def version():
     """SGLang's version as its package says it."""
@@ -122,14 +125,21 @@ def is_dummy_info(info):
 
 def is_exempt(req, manager):
     """Whether nothing is to be moved for this request by this rank."""
-    sender = getattr(req, "disagg_kv_sender", None)
-    if getattr(req, "bootstrap_host", None) == FAKE_HOST or type(sender).__name__.startswith("Fake"):
+    if getattr(req, "bootstrap_host", None) == FAKE_HOST or _is_fake(_sender(req)):
         return True
     if getattr(manager, "is_dummy_cp_rank", False):
         return True
     infos = getattr(manager, "transfer_infos", None) or {}
     infos = list(dict(infos.get(getattr(req, "bootstrap_room", None)) or {}).values())
     return bool(infos) and all(is_dummy_info(info) for info in infos)
+
+
+def _sender(req):
+    return getattr(req, "disagg_kv_sender", None)
+
+
+def _is_fake(sender):
+    return type(sender).__name__.startswith("Fake")
 
 
 def page_bytes(manager):
@@ -144,7 +154,7 @@ def page_bytes(manager):
 
 def expected_bytes(req, manager):
     """KV bytes that this rank is to send for the request, state and metadata left out."""
-    pages = getattr(getattr(req, "disagg_kv_sender", None), "num_kv_indices", None)
+    pages = getattr(_sender(req), "num_kv_indices", None)
     return int(pages) * page_bytes(manager) if pages else 0
 
 
@@ -203,13 +213,13 @@ def _called(holder, name):
 def own_state(req):
     """What this rank alone says of a request in the queue: ``done_here`` or ``failed`` once its
     own part has ended; None before."""
-    state = getattr(getattr(req, "disagg_kv_sender", None), "conclude_state", None)
+    state = getattr(_sender(req), "conclude_state", None)
     return {4: "done_here", 0: "failed"}.get(state) if isinstance(state, int) else None
 
 
 def has_failed(manager, room):
     """Whether the manager holds the room for failed (``KVPoll.Failed``)."""
-    return (getattr(manager, "request_status", None) or {}).get(room) == 0
+    return (getattr(manager, "request_status", None) or {}).get(room) == FAILED
 
 
 def calls_elsewhere(manager):
@@ -245,3 +255,37 @@ def traceparent(req):
     if not span.is_valid:
         return None
     return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
+
+
+def targets(manager, room):
+    """Where the far ends of a room are told of its end: ``[(host, port), …]``, dummies left out."""
+    infos = dict((getattr(manager, "transfer_infos", None) or {}).get(room) or {})
+    known = {(info.endpoint, info.dst_port): None for info in infos.values() if not is_dummy_info(info)}
+    return list(known)
+
+
+def can_fail(manager):
+    """Whether rooms can be failed on all their ranks by what this manager has: threads that take
+    what is to be sent from a queue and stay with it, one pipeline stage, and a room's end that is
+    known to keep its reason and to be told."""
+    named = (
+        getattr(manager, "failure_records", None),
+        getattr(manager, "failure_lock", None),
+        getattr(manager, "transfer_infos", None),
+    )
+    called = (
+        getattr(manager, "conclude_failure", None),
+        getattr(manager, "update_status", None),
+        getattr(manager, "send_kv_status_message", None),
+    )
+    stages = getattr(manager, "pp_size", None)
+    # With deferred allocation a status is told to decode as it is set, on the thread that sets it.
+    blocks = getattr(manager, "deferred_bootstrap", None) is not None
+    alone = isinstance(stages, int) and stages <= 1
+    whole = has_threads(manager) and not calls_elsewhere(manager) and not blocks
+    return alone and whole and None not in named and all(map(callable, called))
+
+
+def can_be_failed(req):
+    """Whether the request's sender is a real one that lets its end be decided."""
+    return not _is_fake(_sender(req)) and hasattr(_sender(req), "conclude_state")

@@ -72,6 +72,16 @@ NAMES = (
     Name("disaggregation.utils:ReqToMetadataIdxAllocator.available_size", "free slots"),
     Name("disaggregation.utils:ReqToMetadataIdxAllocator.size", "free slots"),
     Name("disaggregation.fake.conn:FakeKVSender"),
+    *(
+        Name(f"{_MANAGERS}.{name}", "failing rooms")
+        for name in ("conclude_failure", "failure_records", "failure_lock", "update_status",
+                     "send_kv_status_message")
+    ),
+    Name(f"{_MANAGERS}.deferred_bootstrap", "statuses that are told as they are set"),
+    Name("disaggregation.common.utils:TransferInfo.endpoint"
+         f"|{_NIXL}:TransferInfo.endpoint", "telling far ends"),
+    Name("disaggregation.common.utils:TransferInfo.dst_port"
+         f"|{_NIXL}:TransferInfo.dst_port", "telling far ends"),
     Name(f"{_NIXL}:TransferInfo.agent_name", "peers"),
     Name(f"{_NIXL}:TransferInfo.is_dummy", "dummy peers"),
     Name(f"{_NIXL}:NixlKVManager.agent"),

@@ -53,8 +53,8 @@ class InflightQueue:
     """What is in the queue, and the marks for what enters and leaves.
 
     Entries and removals are found by comparing the list with the last one, which costs next to
-    nothing while it is the same. Called on the scheduler's thread only; ``seqs`` and ``early``
-    are read by the threads that transfer.
+    nothing while it is the same. Called on the scheduler's thread only; ``seqs`` and what follows
+    it are read by the threads that transfer.
     """
 
     def __init__(self, scheduler, worker):
@@ -71,6 +71,12 @@ class InflightQueue:
         """By room: marks of chunks that were sent before the room entered."""
         self.working = {}
         """By thread: the chunk that it is working on."""
+        self.entering = None
+        """The room that is just being appended: it may be in the table and not in ``seqs`` yet."""
+        self.fails = set()
+        """Sequences of what is being failed on purpose: nothing of it is to be sent."""
+        self.gate = None
+        """Where chunks are set aside, if they are."""
 
     def sending(self, req, last_chunk):
         """Before a chunk is handed on. With the last one the request has just entered."""
@@ -119,9 +125,28 @@ class InflightQueue:
                 stay.told = state
                 self._worker.phase(stay.seq, state)
 
+    def stays(self):
+        """What is in the queue."""
+        return list(self._stays.values())
+
+    def has(self, stay):
+        """Whether a stay lasts."""
+        return self._stays.get(id(stay.req)) is stay
+
     def _enter(self, req, parked):
-        manager = engine.manager(self._scheduler)
         room = getattr(req, "bootstrap_room", None) or 0
+        self.entering = room
+        try:
+            self._append(req, room, parked)
+        finally:
+            self.entering = None
+        self.replay(room, self.seqs[room])
+        if self.gate is not None and self.gate.waiting:
+            # For what a thread has set aside because the room was just entering.
+            self.gate.wake()
+
+    def _append(self, req, room, parked):
+        manager = engine.manager(self._scheduler)
         seq = self._worker.append(
             room,
             req.rid,
@@ -136,7 +161,6 @@ class InflightQueue:
         elif parked:
             self._worker.phase(seq, "parked")
         self.seqs[room] = self.last = seq
-        self.replay(room, seq)
 
     def replay(self, room, seq):
         """Marks what was sent for the room before it entered, and what is being sent."""
@@ -162,4 +186,5 @@ class InflightQueue:
     def _leave(self, stay):
         if self.seqs.get(stay.room) == stay.seq:
             del self.seqs[stay.room]
+        self.fails.discard(stay.seq)
         self._worker.remove(stay.seq, engine.outcome(stay.req))

@@ -15,10 +15,12 @@ _here = threading.local()
 class Chunk:
     """What a thread is working on."""
 
-    __slots__ = ("room", "seq", "nbytes", "handles", "marks")
+    __slots__ = ("room", "seq", "served", "nbytes", "handles", "marks")
 
     def __init__(self, room, seq, nbytes):
         self.room, self.seq, self.nbytes = room, seq, nbytes
+        self.served = False
+        """Whether its thread is seen at work for its room as one of the queue."""
         self.handles = set()
         self.marks = []
         """Marks made before the room was known to have entered the queue."""
@@ -49,21 +51,29 @@ class Shards:
             entered = room in self._queue.seqs
             item._inflightd_after = None if entered else self._queue.last
 
-    def taken(self, item):
-        """This thread has taken a chunk."""
+    def taken(self, item, waits=False):
+        """This thread has taken a chunk. Gives True where that is not to be begun now.
+
+        waits: whether a chunk can wait at all.
+        """
         room = getattr(item, "room", None)
         if room is None:
-            return
+            return False
         pages = getattr(item, "prefill_kv_indices", None)
         pages = 0 if pages is None else len(pages)
         after = getattr(item, "_inflightd_after", None)
-        self.begin(room, pages * engine.page_bytes(self._manager), after)
+        if not self.begin(room, pages * engine.page_bytes(self._manager), after, waits):
+            # Its room has entered, or just does: it does not come before it any more.
+            item._inflightd_after = None
+            return True
         if self.by_chunk:
             chunk = _here.chunk
             self._mark(chunk, "post", chunk.nbytes)
+        return False
 
-    def begin(self, room, nbytes, after):
-        """This thread begins to work for a room.
+    def begin(self, room, nbytes, after, waits=False):
+        """This thread begins to work for a room. Gives False where it is held, or is just entering
+        and may be, if that is waited for.
 
         after: of work that was queued before its room had entered, what had entered last then.
         """
@@ -72,24 +82,37 @@ class Shards:
         self._queue.working[threading.get_ident()] = chunk
         if after is not None:
             self._worker.serve_early(after)
-        self._adopt(chunk)
+        # In this order: what is neither entering nor, read after that, has entered, was not in the
+        # table when this thread showed itself. So nobody has held it and then not seen this thread.
+        entering = waits and self._queue.entering == room
+        if not entering:
+            self._adopt(chunk)
+        is_held = chunk.seq is not None and not chunk.served
+        if not waits or not (entering or is_held):
+            return True
+        _here.chunk = None
+        self._queue.working.pop(threading.get_ident(), None)
+        self._worker.serve_end()
+        return False
 
     def begin_here(self, room):
         """The scheduler's own thread begins to send for a room, which it does not serve."""
         chunk = Chunk(room, None, 0)
         _here.chunk = chunk
         chunk.seq = self._queue.seqs.get(room)
+        chunk.served = chunk.seq is not None
 
     def _adopt(self, chunk):
-        """Serves the chunk's room, where it has entered and was not served yet."""
-        if chunk.seq is not None:
+        """Serves the chunk's room, where it has entered and was not served yet. A thread that
+        works for a held room, since before that entered, is seen as that, and asks again."""
+        if chunk.served:
             return
-        seq = self._queue.seqs.get(chunk.room)
-        if seq is None:
+        if chunk.seq is None:
+            chunk.seq = self._queue.seqs.get(chunk.room)
+        if chunk.seq is None:
             return
-        chunk.seq = seq
-        self._worker.serve(seq)
-        say(self._worker, seq, chunk.marks)
+        chunk.served = self._worker.serve(chunk.seq)
+        say(self._worker, chunk.seq, chunk.marks)
 
     def back(self):
         """This thread is done with what it had."""
