@@ -58,37 +58,37 @@ class FakeKVSender(Sender):
 
 
 class _Opened:
-    """One worker for all tests: a process can open 16 in its life."""
+    """One worker a rank for all tests: a process can open 16 in its life."""
 
-    worker = table = None
+    workers, tables = {}, {}
 
 
-def opened(*args, **options):
+def opened(*args, rank=0, **options):
     """For ``open_worker``: the worker of the test before, emptied, or a new one."""
-    if _Opened.worker is None:
-        _Opened.worker, _Opened.table = test_hook.opened()
-    for seq in _Opened.table.seqs():
-        _Opened.worker.remove(seq, "aborted")
-    return _Worker(_Opened.worker, (args, options))
+    if rank not in _Opened.workers:
+        _Opened.workers[rank], _Opened.tables[rank] = test_hook.opened()
+    for seq in _Opened.tables[rank].seqs():
+        _Opened.workers[rank].remove(seq, "aborted")
+    return _Worker(rank, (args, options))
 
 
-def table():
-    """The table of the worker that was opened last."""
-    return _Opened.table
+def table(rank=0):
+    """The table of the rank's worker that was opened last."""
+    return _Opened.tables[rank]
 
 
 class _Worker:
     """A worker that knows with what it was opened, and is another one after its close."""
 
-    def __init__(self, worker, stated):
-        self._worker, self.stated = worker, stated
+    def __init__(self, rank, stated):
+        self._worker, self._rank, self.stated = _Opened.workers[rank], rank, stated
 
     def __getattr__(self, name):
         return getattr(self._worker, name)
 
     def close(self):
         self._worker.close()
-        _Opened.worker = None
+        _Opened.workers.pop(self._rank, None)
 
 
 def manager(**more):

@@ -285,6 +285,10 @@ class Threads(unittest.TestCase):
 class Gil(unittest.TestCase):
     """A mark must not give the turn to another thread."""
 
+    @classmethod
+    def setUpClass(cls):
+        cls.worker, _table = opened()
+
     def runs_of_another_thread(self, call, calls=20000):
         """How often another, ever ready thread got a turn while `call` was called."""
         turns, stop, ready = [0], threading.Event(), threading.Event()
@@ -313,7 +317,7 @@ class Gil(unittest.TestCase):
         return during
 
     def test_no_mark_releases_the_gil(self):
-        w, _table = opened()
+        w = self.worker
         seq = w.append(1, "r")
         calls = {
             "append and remove": lambda: w.remove(w.append(2, "r"), "success"),
@@ -327,11 +331,10 @@ class Gil(unittest.TestCase):
                 self.assertEqual(self.runs_of_another_thread(call), 0)
 
     def test_the_measurement_sees_a_released_gil(self):
-        w, _table = opened()
         path = _library.load()._name
         released = ctypes.CDLL(path).inflight_beat
         released.argtypes = [ctypes.c_void_p]
-        self.assertGreater(self.runs_of_another_thread(lambda: released(w._handle)), 0)
+        self.assertGreater(self.runs_of_another_thread(lambda: released(self.worker._handle)), 0)
 
 
 class Fork(unittest.TestCase):
