@@ -134,7 +134,11 @@ def _served(original):
             item = original(self, *args, **kwargs)
             if item is gate.WAKE:
                 gate.of(self).woken()
-            elif not taken(self, item):
+                continue
+            kept = taken(self, item)
+            if kept is None and aside is not None:
+                kept = aside.keeps(item)
+            if not kept:
                 return item
 
     return gate.mark(get)
@@ -241,10 +245,12 @@ def hook_queue(scheduler, worker, queue, ranks, commands):
     asked of its rooms, where that is done."""
     # A table that nobody keeps up to date would accuse healthy rooms: better none.
     poll = faults.contain("the inflight queue", queue.poll, last=worker.close)
-    before = after = None
+    before = after = polled = None
     if commands is not None:
         before = faults.contain("what the agent asks", commands.before)
         after = faults.contain("what the agent asked", commands.after)
+        waits = commands.gate
+        polled = faults.contain("waking threads", waits.polled, last=waits.settle)
     vitals = Vitals(scheduler, worker, faults, also=ranks)
     look = faults.contain("the engine's vitals", vitals.look)
     original = scheduler.process_disagg_prefill_inflight_queue
@@ -257,8 +263,9 @@ def hook_queue(scheduler, worker, queue, ranks, commands):
         result = original(*args, **kwargs)
         now = monotonic()
         poll(now)
-        if commands is not None and (commands.known or commands.gate.waiting):
+        if commands is not None and (commands.known or waits.waiting):
             after()
+            polled()
         if now >= vitals.due:
             look()
         return result

@@ -20,8 +20,8 @@ class Commands:
     faults: where what cannot go on is counted, which ends the gate and with it the carrying out.
     """
 
-    def __init__(self, worker, queue, manager, gate, faults):
-        self._worker, self._queue, self._manager = worker, queue, manager
+    def __init__(self, worker, inflight, manager, gate, faults):
+        self._worker, self._queue, self._manager = worker, inflight, manager
         self._faults = faults
         self.gate = gate
         self._ask, self._asked = worker.asked, worker.asked()
@@ -67,7 +67,6 @@ class Commands:
 
     def _fail(self, stay, fail):
         """What ``conclude_failure`` does, but for its message: sending may block the scheduler."""
-        self._queue.fails.add(stay.seq)
         # First, and by nothing that could go wrong: the other ranks count on it in this poll.
         stay.req.disagg_kv_sender.conclude_state = engine.FAILED
         targets = engine.targets(self._manager, stay.room)
@@ -88,7 +87,6 @@ class Commands:
                 self._worker.polled(seq, self._begun)
             if not self._queue.has(stay) or self._worker.command(seq) == "open":
                 del self.known[seq]
-        self.gate.wake()
 
     def _tell(self, targets, room, reason):
         if self._mail is None:
@@ -110,7 +108,7 @@ class Commands:
 
     def close(self):
         """The worker ends: what is set aside goes back, what is to be told still is."""
-        self.gate.end()
+        self.gate.settle()
         if self._mail is not None:
             with contextlib.suppress(queue.Full):
                 self._mail.put_nowait(None)

@@ -6,11 +6,15 @@ the last conclude what is not sent.
 """
 
 import threading
+import time
 
 from inflightd_hook._library import COMMANDS_VERSION
 
 WAKE = object()
 """Put into a ``FastQueue`` for its thread to look at what it has set aside. No engine sees it."""
+SETTLED_S = 3.0
+"""So long after its end no fail of what a gate held can be carried out on any rank: two seconds at
+most, and what may lie between an end and an agent that has seen it."""
 _ASIDE = "_inflightd_aside"
 
 
@@ -38,6 +42,9 @@ class Gate:
         self._worker, self._queue = worker, queue
         self.is_stated = self.is_over = False
         """Whether the worker says that it does as it is asked; for good not any more."""
+        self.is_settled = False
+        """Whether no other rank can fail any more what was held as it ended."""
+        self._over_at, self._late = 0.0, 0
         self.waiting = False
         """Something may be set aside. Set after it was, so that whoever clears it looks after that."""
         self._asides = [Aside(self, shards, fast_queue) for fast_queue in fast_queues]
@@ -51,12 +58,27 @@ class Gate:
             self._worker.gauge("commands", 0)
 
     def end(self):
-        """For good, from any thread: all goes back to the engine at once."""
+        """For good, from any thread: what is not held goes back to the engine at once, the rest
+        once no other rank can fail it any more."""
         if self.is_over:
             return
-        self.is_over = True
+        self._over_at, self.is_over = time.monotonic(), True
         if self.is_stated:
             self._worker.gauge("commands", 0)
+        self.wake()
+
+    def settle(self):
+        """There is no more to wait for: all goes back to the engine at once."""
+        self.end()
+        self.is_settled = True
+        self.wake()
+
+    def polled(self):
+        """After each poll that was reduced over all ranks, and what left was told."""
+        if self.is_over and time.monotonic() > self._over_at + SETTLED_S:
+            # The first may have begun before; what any rank has failed has left with the second.
+            self._late += 1
+            self.is_settled = self._late > 1
         self.wake()
 
     def wake(self):
@@ -74,15 +96,14 @@ class Gate:
 
     def may_go(self, room):
         """Whether a chunk that was set aside is worth a try."""
-        seq = self._queue.seqs.get(room)
-        if seq in self._queue.fails:
-            # Whatever goes wrong: the engine skips it once the room has left, and no sooner.
-            return False
-        if self.is_over:
+        if self.is_settled:
             return True
         if self._queue.entering == room:
             return False
-        return seq is None or self._worker.command(seq) == "open"
+        seq = self._queue.seqs.get(room)
+        # What was failed stays so: the engine skips it once it has left, and no sooner. A table
+        # that is closed says nothing of what was held.
+        return seq is None or self._worker.is_on and self._worker.command(seq) == "open"
 
 
 class Aside:
@@ -112,18 +133,29 @@ class Aside:
         if room is None:
             return self._stops(item)
         behind = any(chunk.room == room for chunk in self.chunks)
-        if not behind and not self.shards.taken(item, waits=not self.gate.is_over):
+        if not behind and not self.shards.taken(item, waits=not self.gate.is_settled):
             return False
-        # The last step that can fail: what is here and with the engine would be sent twice.
+        return self._keep(item)
+
+    def keeps(self, item):
+        """:meth:`taken` once that has had a fault."""
+        room = getattr(item, "room", None)
+        if room is None:
+            return self._stops(item)
+        behind = any(chunk.room == room for chunk in self.chunks)
+        return (behind or not self.gate.may_go(room)) and self._keep(item)
+
+    def _keep(self, item):
+        # Nothing can fail after it: what is here and with the engine would be sent twice.
         self.chunks += (item,)
         self.gate.waiting = True
         return True
 
     def _stops(self, item):
         """An engine that stops its threads gets back first what it gave them before."""
-        if not self.chunks or self.gate.is_over:
+        if not self.chunks or self.gate.is_settled:
             return False
-        self.gate.end()
+        self.gate.settle()
         self._put(self._fast_queue, item)
         return True
 
@@ -132,13 +164,13 @@ class Aside:
         tried = set()
         for chunk in self.chunks:
             if chunk.room not in tried and self.gate.may_go(chunk.room):
-                if not self.shards.taken(chunk, waits=not self.gate.is_over):
+                if not self.shards.taken(chunk, waits=not self.gate.is_settled):
                     return self._without(chunk)
             tried.add(chunk.room)
         return None
 
     def left(self):
-        """:meth:`due` once the gate is over, without anything that could fail."""
+        """:meth:`due` once that has had a fault."""
         for chunk in self.chunks if self.gate.is_over else ():
             if self.gate.may_go(chunk.room):
                 return self._without(chunk)

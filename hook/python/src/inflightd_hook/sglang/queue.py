@@ -73,8 +73,6 @@ class InflightQueue:
         """By thread: the chunk that it is working on."""
         self.entering = None
         """The room that is just being appended: it may be in the table and not in ``seqs`` yet."""
-        self.fails = set()
-        """Sequences of what is being failed on purpose: nothing of it is to be sent."""
         self.gate = None
         """Where chunks are set aside, if they are."""
 
@@ -186,5 +184,4 @@ class InflightQueue:
     def _leave(self, stay):
         if self.seqs.get(stay.room) == stay.seq:
             del self.seqs[stay.room]
-        self.fails.discard(stay.seq)
         self._worker.remove(stay.seq, engine.outcome(stay.req))
