@@ -23,6 +23,16 @@ _SENDER = {
 _CLASSES = {"nixl": "NixlKVSender", "common": "CommonKVSender"}
 
 
+def each_version(test):
+    def run(self):
+        for version in VERSIONS:
+            with self.subTest(version):
+                test(self, version)
+                attach.take_back()
+
+    return run
+
+
 class KVTransferError(Exception):
     """``disaggregation/common/conn.py``."""
 

@@ -197,14 +197,20 @@ class Case(unittest.TestCase):
                 for at in (POSTS, POSTED_BYTES, DONES, DONE_BYTES, FAILURES)]
 
     def serving(self, thread):
-        slot = HEADER_WORDS + thread.native_id % THREADS * THREAD_WORDS
-        return self.table.word(slot + 1) if self.table.word(slot) == thread.native_id else None
+        return self._slot(thread, 1)
 
     def early(self, thread):
         """What the thread's early work comes after; None where it is at none."""
-        slot = HEADER_WORDS + thread.native_id % THREADS * THREAD_WORDS
-        word = self.table.word(slot + EARLY)
-        return word - 1 if self.table.word(slot) == thread.native_id and word else None
+        word = self._slot(thread, EARLY)
+        return word - 1 if word else None
+
+    def _slot(self, thread, at):
+        """A word of the thread's slot, which is the first of 16 that others have left it."""
+        for step in range(16):
+            slot = HEADER_WORDS + (thread.native_id + step) % THREADS * THREAD_WORDS
+            if self.table.word(slot) == thread.native_id:
+                return self.table.word(slot + at)
+        return None
 
     def start_nothing(self, manager):
         threads, manager.transfer_queues = manager.transfer_queues, []

@@ -11,10 +11,9 @@ import sglang_parts as parts
 import sglang_wheel
 from held_table import COMMITTED, FAILED, HELD, OPEN
 from inflightd_hook.sglang import attach, engine
-from sglang_failing import Failing, manager
+from sglang_failing import Failing, each_version, manager
 from sglang_parts import KVPoll
 from sglang_threads import PATIENCE, fast_queue
-from test_sglang_gate import each_version
 from test_sglang_queue import cost
 
 REASON = ("inflightd: KV transfer failed on purpose: never_posted, after 61.2 s in the inflight "
@@ -39,7 +38,7 @@ class Carried(Failing):
         self.until(lambda: self.manager.told)
         self.assertEqual(self.manager.told, [([("10.0.0.2", 7000)], 8, KVPoll.Failed, REASON)])
         self.assertEqual(self.manager.failure_records, {})
-        self.assertEqual((self.table.seqs(), self.stays().fails), ([], set()))
+        self.assertEqual((self.table.seqs(), attach._commands[0].known), ([], {}))
         self.assertEqual(attach.faults.count, self.faults)
         self.assertEqual(self.agent.stated(), 1)
 
@@ -326,6 +325,15 @@ class Ranks(Failing):
         self.assertEqual(self.polls(), [[req] for req in reqs])
         self.assertIn("another rank", reqs[0].finished_reason.message)
         self.assertIn(REASON, reqs[1].finished_reason.message)
+        self.nobody_sent()
+
+    def test_a_rank_whose_hook_had_a_fault_sends_nothing_that_the_other_fails(self):
+        reqs, seqs = self.held()
+        for rank, seq in zip(self.ranks, seqs):
+            rank.agent.commit(seq)
+        self.ranks[0].aside().gate.end()
+        time.sleep(0.05)
+        self.assertEqual(self.polls(), [[req] for req in reqs])
         self.nobody_sent()
 
     def test_a_rank_that_is_too_late_fails_by_the_other(self):
