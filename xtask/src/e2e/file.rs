@@ -125,6 +125,8 @@ pub(super) struct Right {
     pub(super) prefill: Option<Vec<i64>>,
     /// The same of the decode.
     pub(super) decode: Option<Vec<i64>>,
+    /// What the client must be told by each side that answers with an error.
+    pub(super) says: Option<String>,
 }
 
 const fn soon() -> f64 {

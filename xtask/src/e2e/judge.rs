@@ -28,6 +28,8 @@ pub(super) enum Fault {
     TakenBack { room: String, why: String },
     #[error("{room}: the client got {given} of the {side}, right is {right:?}")]
     Client { room: String, side: String, given: i64, right: Vec<i64> },
+    #[error("{room}: the {side} told the client {given:?}, and not {right:?}")]
+    Reason { room: String, side: String, given: String, right: String },
     #[error("{room}: {given} appends, {right} are right")]
     Appends { room: String, given: usize, right: usize },
     #[error("{given} incidents, {right} are right")]
@@ -97,6 +99,7 @@ fn client(name: &str, room: &Room, right: Option<&Right>, faults: &mut Vec<Fault
         if room.asked < SIDES.len() && !room.answers.contains_key(side) {
             continue;
         }
+        reason(name, (side, room), right, faults);
         let right = right.and_then(|right| match side {
             "prefill" => right.prefill.clone(),
             _ => right.decode.clone(),
@@ -110,6 +113,18 @@ fn client(name: &str, room: &Room, right: Option<&Right>, faults: &mut Vec<Fault
                 right,
             });
         }
+    }
+}
+
+/// Whether an error that the client got says what it must.
+fn reason(name: &str, (side, room): (&str, &Room), right: Option<&Right>, faults: &mut Vec<Fault>) {
+    let failed = room.answers.get(side).filter(|answer| answer.status != 200);
+    let right = right.and_then(|right| right.says.as_ref());
+    let (Some(answer), Some(right)) = (failed, right) else { return };
+    if !answer.why.contains(right) {
+        let (room, side) = (name.to_owned(), side.to_owned());
+        let (given, right) = (answer.why.clone(), right.clone());
+        faults.push(Fault::Reason { room, side, given, right });
     }
 }
 

@@ -94,6 +94,8 @@ pub(super) enum Step {
     Start { who: Who },
     /// The client gives the room up on one side only.
     Abort { room: String, who: Who },
+    /// `inflightd fail`, by hand: what it has to say, and the word of its refusal.
+    Fail { room: String, decision: String, refused: Option<String> },
     /// An HTTP call to a server, which must answer with 200.
     Ask {
         who: Who,

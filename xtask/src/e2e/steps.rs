@@ -106,6 +106,7 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
             world.order(&json!({"do": "abort", "room": room, "server": who.name()}), "called")?;
             Ok(())
         }
+        Step::Fail { room, decision, refused } => world.fail(room, (decision, refused.as_deref())),
         Step::Ask { who, path, body } => ask(*who, path, body, world),
         Step::Probe { who, path, every_s, times } => world.tell(&json!({
             "do": "probe", "server": who.name(), "path": path, "every": every_s, "times": times,

@@ -1,6 +1,7 @@
 //! The world of one run: the servers, the agent, and what they have told so far.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -12,7 +13,7 @@ use super::idle::Idle;
 use super::launcher::{Event, Launcher, Message};
 use super::record::{Answer, Free, Record, Room};
 use super::step::Who;
-use crate::cases::{Agent, HERE, Net, Place, Said, Scratch, Seen, Way};
+use crate::cases::{Agent, HERE, Net, Place, Said, Scratch, Seen, Way, ask_to_fail};
 use crate::clock::Moment;
 
 /// Longest wait for a message before the runner looks at its own duties again.
@@ -47,6 +48,8 @@ pub(super) struct World<'a> {
     scratch: &'a Scratch,
     launcher: &'a mut Launcher,
     agent: Option<Agent>,
+    /// Its program, where it is not the one that was built for this.
+    program: Option<PathBuf>,
     /// Workers that the agent has said it covers.
     covered: BTreeSet<u32>,
     /// Schedulers of the servers that run, by rank.
@@ -78,6 +81,7 @@ impl<'a> World<'a> {
             scratch,
             launcher,
             agent,
+            program: view.agent.map(Path::to_owned),
             covered: BTreeSet::new(),
             pids: BTreeMap::new(),
             free: Free::default(),
@@ -120,6 +124,15 @@ impl<'a> World<'a> {
             "flags": pair.flags.get(who.role()).cloned().unwrap_or_default(),
             "space": place.space, "host": place.address, "spoil": spoil,
         }))
+    }
+
+    /// Asks the agent to fail a room. Another answer than the right one is a fault of the agent's.
+    pub(super) fn fail(&mut self, name: &str, right: (&str, Option<&str>)) -> Result<()> {
+        let room = self.number(name);
+        if let Some(wrong) = ask_to_fail(self.program.as_deref(), self.scratch, room, right)? {
+            self.record.agent_faults.push(format!("{name}: {wrong}"));
+        }
+        Ok(())
     }
 
     fn place(&self, who: Who) -> Place<'_> {

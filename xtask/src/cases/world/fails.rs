@@ -1,12 +1,11 @@
 //! Rooms that are failed on purpose, and the search for bytes that came too late.
 
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
-use serde_json::{Value, json};
+use anyhow::Result;
+use serde_json::json;
 
-use super::super::agent::binary;
+use super::super::force::ask_to_fail;
 use super::super::step::{Reused, Who};
 use super::{ANSWER, World};
 use crate::clock::Moment;
@@ -29,21 +28,9 @@ impl World<'_> {
         (decision, refused): (&str, Option<&str>),
     ) -> Result<()> {
         let room = self.expect_victim(name);
-        let program = self.view.agent.clone().unwrap_or_else(binary);
-        let mut command = Command::new(program);
-        command.args(["fail", &room.to_string(), "--yes", "--json", "--state-dir"]);
-        let output =
-            command.arg(self.scratch.path("state")).output().context("asking the agent")?;
-        let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        let answer: Value = serde_json::from_str(&told).unwrap_or_default();
-        let fail = answer.get("fail");
-        let word = |key: &str| fail.and_then(|fail| fail.get(key)?.as_str());
-        let code = fail.and_then(|fail| fail.get("refused")?.get("code")?.as_str());
-        if word("decision") != Some(decision) || code != refused {
-            let said = String::from_utf8_lossy(&output.stderr).into_owned();
-            let text =
-                format!("{name}: asked to fail it: {told}{said}, expected {decision} {refused:?}");
-            self.record.agent_faults.push(text);
+        let (program, right) = (self.view.agent.as_deref(), (decision, refused));
+        if let Some(wrong) = ask_to_fail(program, self.scratch, room, right)? {
+            self.record.agent_faults.push(format!("{name}: {wrong}"));
         }
         Ok(())
     }
