@@ -275,17 +275,20 @@ impl Names {
             .map(|(number, worker)| (*number, worker))
     }
 
-    /// The process that a worker knows by this name on this node: the one found last, and none that
-    /// ended before the worker began.
-    pub fn pid_of(&self, worker: Worker, name: &PeerName) -> Option<u32> {
-        let mut named = self.workers_named(name).filter(|(other, _)| self.have_met(worker, *other));
-        named.next().map(|(_, worker)| worker.identity.pid)
+    /// Whom a worker knows by this name on this node: the one found last, and none that ended before
+    /// the worker began.
+    fn known_as(&self, worker: Worker, name: &PeerName) -> Option<(Worker, &WorkerName)> {
+        self.workers_named(name).find(|(other, _)| self.have_met(worker, *other))
     }
 
-    /// Whether the process that a worker knows by this name now lives, as far as was told.
+    /// That one's process.
+    pub fn pid_of(&self, worker: Worker, name: &PeerName) -> Option<u32> {
+        self.known_as(worker, name).map(|(_, worker)| worker.identity.pid)
+    }
+
+    /// Whether it lives, as far as was told.
     pub fn is_taken(&self, worker: Worker, name: &PeerName) -> bool {
-        let mut named = self.workers_named(name).filter(|(other, _)| self.have_met(worker, *other));
-        named.next().is_some_and(|(other, _)| self.ended_at(other).is_none())
+        self.known_as(worker, name).is_some_and(|(other, _)| self.ended_at(other).is_none())
     }
 
     /// Whether a worker's process began, give or take a tick, before the other had ended: names are
