@@ -315,7 +315,9 @@ impl Tracker {
         admitted
     }
 
-    /// A mark about an open room that carries nothing but a fact.
+    /// A mark about an open room that carries nothing but a fact. A scan may be faster than the mark,
+    /// and have seen the room's end: what happened before that is the room's all the same, or the
+    /// transfers that its thread posts would be nobody's.
     pub fn room_marked(
         &mut self,
         at: Nanos,
@@ -324,7 +326,7 @@ impl Tracker {
         table: Option<&Table<'_>>,
         out: &mut Out<'_>,
     ) {
-        if self.is_open(seq, table, out) {
+        if self.is_open(seq, table, out) || self.finished.contains(&seq) {
             self.tell(out, at, fact);
         }
     }

@@ -12,6 +12,8 @@ use super::*;
 use crate::names::Names;
 use crate::worker::History;
 
+#[path = "scan_tests.rs"]
+mod scan_time;
 #[path = "untabled_tests.rs"]
 mod untabled;
 
@@ -171,51 +173,6 @@ fn a_beat_is_not_told_without_what_its_poll_took_out() {
     assert_eq!(words(&told), [format!("{} Success", LATER.0 + 4)]);
     assert!(bench.mark_remove(LATER.0 + 4, first).is_empty(), "the mark is no second removal");
     assert_eq!(bench.tracker.open.keys().copied().collect::<Vec<_>>(), [second]);
-}
-
-#[test]
-fn what_a_scan_reads_is_told_as_of_when_it_was_and_not_of_when_the_scan_was_begun() {
-    // The scan was begun at 640; it reads what happened up to 700. What the ring tells of 651 to 690
-    // is read after it, and belongs to the room all the same.
-    for marked in [true, false] {
-        let mut bench = Bench::new(Removals::default());
-        let seq = bench.append(630, 7);
-        let mut events = if marked { bench.mark_append(631, seq, 7) } else { Vec::new() };
-        bench.table().post(660, table::Seq(seq.0), 5);
-        bench.remove(700, seq);
-        events.extend(bench.told(|tracker, table, out| tracker.scan(table, Nanos(640), out)));
-        // As the agent does before the ledger sees them.
-        events.sort_by_key(|event| event.at);
-        assert_eq!(words(&events), ["630 append 7", "700 posted 5", "700 Success"]);
-    }
-}
-
-#[test]
-fn what_a_table_states_of_the_future_is_cut_to_the_present() {
-    let mut bench = Bench::new(Removals::default());
-    let seq = bench.append(clock().0 + 5, 7);
-    assert_eq!(words(&bench.scan()), ["2000000 append 7"]);
-    bench.remove(u64::MAX, seq);
-    assert_eq!(words(&bench.scan()), ["2000000 Success"]);
-}
-
-#[test]
-fn a_room_whose_entry_was_used_again_ends_after_its_append() {
-    let mut bench = Bench::new(Removals::default());
-    let seq = bench.append(650, 7);
-    let mut events = bench.mark_append(651, seq, 7);
-    bench.remove(660, seq);
-    for turn in 0..4 {
-        // Each of the four entries is used again.
-        let next = bench.append(661 + turn, 8 + turn);
-        bench.remove(670 + turn, next);
-    }
-    let told = bench.told(|tracker, table, out| tracker.scan(table, Nanos(640), out));
-    events.extend(
-        told.into_iter().filter(|event| matches!(event.fact, Fact::Remove(it, _) if it == seq)),
-    );
-    events.sort_by_key(|event| event.at);
-    assert_eq!(words(&events), ["650 append 7", "2000000 Unknown"]);
 }
 
 #[test]
