@@ -102,6 +102,8 @@ pub(crate) struct Book {
     captives: BTreeMap<Seq, Captive>,
     /// Work that was taken up before its room was in the queue.
     early: early::Places,
+    /// What was posted for such work, by which thread, and the room that it turned out to be for.
+    early_posts: BTreeMap<Handle, (Tid, Option<Seq>)>,
     /// The room that tells of a trouble of the worker as a whole, by its cause.
     tellers: BTreeMap<Cause, Seq>,
     /// Open rooms that were neither served nor posted.
@@ -189,9 +191,13 @@ impl Book {
         self.threads.iter()
     }
 
-    /// Every transfer whose handle was not released.
-    pub(crate) fn transfers(&self) -> impl Iterator<Item = &Transfer> {
-        self.transfers.values()
+    /// Every transfer of no room whose handle was not released, and the room that it was posted for
+    /// before that entered, where that is known.
+    pub(crate) fn unplaced(&self) -> impl Iterator<Item = (&Transfer, Option<Seq>)> {
+        let unplaced = self.transfers.iter().filter(|(_, transfer)| transfer.seq.is_none());
+        unplaced.map(|(handle, transfer)| {
+            (transfer, self.early_posts.get(handle).and_then(|(_, room)| *room))
+        })
     }
 
     /// An open room.

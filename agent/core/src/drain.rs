@@ -168,8 +168,9 @@ impl Book {
         if self.posted_astray(account.appended_at) {
             return true;
         }
-        let mut unplaced = self.transfers().filter(|transfer| transfer.seq.is_none());
-        unplaced.any(|transfer| {
+        let mut unplaced =
+            self.unplaced().filter(|(_, of)| of.is_none_or(|seq| seq == account.seq));
+        unplaced.any(|(transfer, _)| {
             transfer.progress != Progress::Complete
                 && transfer
                     .peer

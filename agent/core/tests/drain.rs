@@ -193,6 +193,28 @@ fn what_may_belong_to_the_room_keeps_it_open() {
     assert_eq!(world.drained(), Ok(Drained::NeverPosted), "another's, and it is there");
 }
 
+/// Seen on a real SGLang: the first chunk of a long prompt was under way to a frozen decode before its
+/// room entered, and the rooms behind it could not be failed.
+#[test]
+fn what_was_posted_before_its_room_entered_keeps_that_room_open_and_no_other() {
+    let head = Seq(2 << 14);
+    let mut world = World::new();
+    world.say(Fact::ServeEarly(THREAD, Seq(0)));
+    world.posts(THREAD, 500);
+    world.enters(head, false);
+    world.enters(SEQ, false);
+    world.counts(0, 0, 0);
+    assert_eq!(world.drained(), Err(Undrained::Early(THREAD)));
+    world.say(Fact::Serve(THREAD, head));
+    world.say(Fact::Read);
+    assert_eq!(world.drained(), Ok(Drained::NeverPosted), "it is the other's");
+    let of_head = world.ledger.drained(WORKER, head, world.at);
+    assert_eq!(of_head, Err(Undrained::Served(THREAD)));
+    world.say(Fact::ServeEnd(THREAD));
+    world.say(Fact::Read);
+    assert_eq!(world.ledger.drained(WORKER, head, world.at), Err(Undrained::Stray));
+}
+
 #[test]
 fn what_was_not_seen_proves_nothing() {
     let mut late = World::new();

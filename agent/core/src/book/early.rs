@@ -9,7 +9,7 @@ use super::Book;
 use super::queue::{Candidate, LOOK_MAX, shares};
 use crate::account::Account;
 use crate::coverage::Source;
-use crate::fact::{Peer, Seq, Tid};
+use crate::fact::{Handle, Peer, Seq, Tid};
 use crate::time::Nanos;
 use crate::wire::PeerBook;
 
@@ -50,12 +50,31 @@ impl Book {
     pub(super) fn adopt_early(&mut self, tid: Tid, seq: Seq) -> Option<Nanos> {
         let work = self.early_work(tid)?;
         let room = *work.room.get_or_insert(seq);
-        (room == seq).then_some(work.since)
+        let since = work.since;
+        if room != seq {
+            return None;
+        }
+        for (handle, (by, of)) in &mut self.early_posts {
+            let posted_at = self.transfers.get(handle).map(|transfer| transfer.posted_at);
+            if *by == tid && of.is_none() && posted_at.is_some_and(|at| at >= since) {
+                *of = Some(seq);
+            }
+        }
+        Some(since)
     }
 
     /// The library posts a transfer to a peer, on a thread that may be at early work.
-    pub(super) fn post_early(&mut self, tid: Tid, peer: Peer) {
-        let Some(work) = self.early_work(tid) else {
+    pub(super) fn post_early(
+        &mut self,
+        tid: Tid,
+        peer: Option<Peer>,
+        handle: Handle,
+        of: Option<Seq>,
+    ) {
+        if of.is_none() {
+            self.early_posts.insert(handle, (tid, None));
+        }
+        let (Some(work), Some(peer)) = (self.early_work(tid), peer) else {
             return;
         };
         if work.peers.len() < PEERS_MAX && !work.peers.contains(&peer) {

@@ -42,8 +42,8 @@ impl Book {
         if seq.is_none() && !early {
             self.posts_astray = self.posts_astray.max(Some(at));
         }
-        if let Some(peer) = peer.filter(|_| early) {
-            self.post_early(tid, peer);
+        if early {
+            self.post_early(tid, peer, handle, seq);
         }
         let transfer = Transfer {
             seq,
@@ -101,6 +101,7 @@ impl Book {
         let Some(transfer) = self.transfers.remove(&handle) else { return };
         self.by_post.remove(&(transfer.posted_at, handle));
         self.batches_read.remove(&handle);
+        self.early_posts.remove(&handle);
         for request in transfer.pending {
             self.flushes.forget(request);
         }
