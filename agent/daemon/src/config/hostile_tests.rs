@@ -188,7 +188,11 @@ fn a_certificate_or_a_key_that_cannot_be_used_is_told_before_the_agent_runs() {
     let cases = [
         ("ca_file", broken.to_owned(), "a certificate (number 1) that cannot be read"),
         ("ca_file", format!("{good}{broken}"), "a certificate (number 2) that cannot be read"),
-        ("ca_file", good.replace("END CERT", "END"), "is broken at certificate 1"),
+        (
+            "ca_file",
+            good.replace("END CERT", "END"),
+            "holds no certificate at place 1: its PEM is broken",
+        ),
         ("cert_file", String::new(), "holds no certificate in PEM form"),
         ("key_file", good.to_owned(), "holds no private key in PEM form"),
     ];

@@ -294,8 +294,9 @@ fn certificates(bytes: &[u8]) -> Result<(), String> {
     let mut found = 0_usize;
     for certificate in CertificateDer::pem_slice_iter(bytes) {
         found += 1;
-        let der =
-            certificate.map_err(|error| format!("is broken at certificate {found}: {error}"))?;
+        // The library shows the bytes of a broken line as numbers.
+        let broken = || format!("holds no certificate at place {found}: its PEM is broken there");
+        let der = certificate.map_err(|_broken| broken())?;
         let read = RootCertStore::empty().add(der);
         read.map_err(|error| {
             format!("holds a certificate (number {found}) that cannot be read: {error}")
@@ -308,5 +309,6 @@ fn certificates(bytes: &[u8]) -> Result<(), String> {
 /// Whether a file holds a private key.
 fn private_key(bytes: &[u8]) -> Result<(), String> {
     let key = PrivateKeyDer::from_pem_slice(bytes);
-    key.map(drop).map_err(|error| format!("holds no private key in PEM form: {error}"))
+    let none = "holds no private key in PEM form that can be read";
+    key.map(drop).map_err(|_broken| none.to_owned())
 }
