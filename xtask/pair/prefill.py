@@ -133,8 +133,8 @@ class Prefill:
         """What no engine may do: the handle of a transfer under way is released, and the room's
         memory is another's at once."""
         entry = next(e for e in self.inflight if e.room == room)
-        self.node.agent.release_xfer_handle(entry.posted)
-        entry.status = "failed"
+        entry.given_up = True
+        entry.released.wait()
         self.node.reuse(entry.offset, entry.size)
         say("abandoned", room=room)
 

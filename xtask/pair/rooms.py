@@ -37,8 +37,9 @@ class Room:
         self.handshake = False
         self.kept = []
         self.prepared = []
-        self.posted = None
-        """The handle of the chunk that is under way."""
+        self.given_up = False
+        """Its handle is to be released, by the thread that polls it: NIXL frees it at once."""
+        self.released = threading.Event()
         self.seq = 0
         self.status = "transferring"
         self._chunk = chunk

@@ -62,14 +62,12 @@ class Shard:
         room.hook.post(room.seq, size)
         # The handle is what an agent without the hook knows the transfer by.
         say("posting", room=room.room, handle=handle._handle, chunk=index)
-        room.posted = handle
         state = self.node.agent.transfer(handle)
         if room.fault == "never_read":
             # Kept, so that no destructor releases the handle.
             room.kept.append(handle)
             return
-        self._await(handle, state)
-        room.posted = None
+        self._await(room, handle, state)
         room.hook.done(room.seq, size, True)
         room.chunk_done()
 
@@ -91,9 +89,13 @@ class Shard:
             room.notice(index) if self.notify else b"",
         )
 
-    def _await(self, handle, state):
+    def _await(self, room, handle, state):
         agent = self.node.agent
         while state != "DONE":
+            if room.given_up:
+                agent.release_xfer_handle(handle)
+                room.released.set()
+                raise RuntimeError("given up")
             if state == "ERR":
                 raise RuntimeError("NIXL reports the transfer as failed")
             time.sleep(POLL)
