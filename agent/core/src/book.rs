@@ -17,6 +17,7 @@ use crate::wire::PeerBook;
 
 mod batches;
 mod case;
+mod drained;
 mod early;
 mod freed;
 mod node;
@@ -179,25 +180,6 @@ impl Book {
             self.stillest.set(progress.min().unwrap_or(Nanos::MAX));
         }
         found.is_some()
-    }
-
-    /// Whether the library has posted on a thread that served no room since.
-    pub(crate) fn posted_astray(&self, since: Nanos) -> bool {
-        self.posts_astray.is_some_and(|at| at >= since)
-    }
-
-    /// Every thread that has worked.
-    pub(crate) fn threads(&self) -> impl Iterator<Item = (&Tid, &Thread)> {
-        self.threads.iter()
-    }
-
-    /// Every transfer of no room whose handle was not released, and the room that it was posted for
-    /// before that entered, where that is known.
-    pub(crate) fn unplaced(&self) -> impl Iterator<Item = (&Transfer, Option<Seq>)> {
-        let unplaced = self.transfers.iter().filter(|(_, transfer)| transfer.seq.is_none());
-        unplaced.map(|(handle, transfer)| {
-            (transfer, self.early_posts.get(handle).and_then(|(_, room)| *room))
-        })
     }
 
     /// An open room.

@@ -5,7 +5,7 @@
 //! bytes of one whose release had "succeeded" were measured landing in memory that was somebody
 //! else's by then.
 
-use crate::account::{Account, Progress};
+use crate::account::Account;
 use crate::book::Book;
 use crate::coverage::{Sight, Source};
 use crate::fact::{Phase, Seq, Tid, Worker};
@@ -127,54 +127,5 @@ fn seen_from_the_beginning(
         Ok(())
     } else {
         Err(Undrained::Unseen(Source::Transfers))
-    }
-}
-
-impl Book {
-    fn nobody_works_for(&self, account: &Account) -> Result<(), Undrained> {
-        if let Some((tid, _)) = account.serving {
-            return Err(Undrained::Served(tid));
-        }
-        let early = |(tid, thread): (&Tid, &crate::book::Thread)| {
-            (thread.early.is_some() && thread.serving.is_none()).then_some(*tid)
-        };
-        self.threads().find_map(early).map_or(Ok(()), |tid| Err(Undrained::Early(tid)))
-    }
-
-    fn all_arrived(&self, account: &Account) -> Result<Drained, Undrained> {
-        let open = self.open_transfers(account).count() as u64;
-        if open > 0 {
-            return Err(Undrained::Open(open));
-        }
-        let (seen, arrived) = (account.transfers_seen, account.transfers_arrived);
-        if arrived < seen || account.abandoned {
-            return Err(Undrained::NotArrived(seen.saturating_sub(arrived)));
-        }
-        let (posts, dones) = (account.counts.posts, account.counts.dones);
-        if (posts, dones) != (seen, seen) {
-            return Err(Undrained::Miscounted { posts, dones, seen });
-        }
-        if account.counts.failures > 0 || account.failure.is_some() {
-            return Err(Undrained::CallsFailed(account.counts.failures));
-        }
-        if self.has_strays(account) {
-            return Err(Undrained::Stray);
-        }
-        Ok(if seen == 0 { Drained::NeverPosted } else { Drained::Arrived(seen) })
-    }
-
-    /// Whether a transfer that belongs to no room may be this one's.
-    fn has_strays(&self, account: &Account) -> bool {
-        if self.posted_astray(account.appended_at) {
-            return true;
-        }
-        let mut unplaced =
-            self.unplaced().filter(|(_, of)| of.is_none_or(|seq| seq == account.seq));
-        unplaced.any(|(transfer, _)| {
-            transfer.progress != Progress::Complete
-                && transfer
-                    .peer
-                    .is_none_or(|peer| !account.peers_whole || account.peers.contains(&peer))
-        })
     }
 }

@@ -125,6 +125,12 @@ impl<'a> WorkerView<'a> {
         book.accounts.values().map(move |account| RoomView::of(book, account))
     }
 
+    /// One of them.
+    pub fn room(&self, seq: Seq) -> Option<RoomView<'a>> {
+        let book = self.book;
+        book.account(seq).map(|account| RoomView::of(book, account))
+    }
+
     /// Peers of rooms that have left the queue under their thread.
     pub fn peers_of_left(&self) -> impl Iterator<Item = Peer> + use<'a> {
         let book = self.book;
@@ -133,7 +139,7 @@ impl<'a> WorkerView<'a> {
 
     /// The room of an open stay.
     pub fn room_of(&self, seq: Seq) -> Option<Room> {
-        self.book.accounts.get(&seq).map(|account| account.room)
+        self.room(seq).map(|room| room.room)
     }
 
     /// Bytes of a room that have arrived as far as can be told, parts of transfers included: what

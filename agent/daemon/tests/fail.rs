@@ -91,10 +91,10 @@ fn config(state: &Path) -> PathBuf {
 }
 
 fn watch(state: &Path, pid: u32) -> Agent {
-    let pid_text = pid.to_string();
-    let mut command = inflightd(&["run", "--json", "--log", "warn", "--listen", "off"]);
-    command.args(["--pid", &pid_text, "--suspect", "0.5", "--stall", "1", "--state-dir"]);
-    let agent = Agent::of(command.arg(state).arg("--config").arg(config(state)));
+    let (pid_text, config) = (pid.to_string(), config(state));
+    let deadlines = ["--suspect", "0.5", "--stall", "1", "--listen", "off", "--pid", &pid_text];
+    let agent =
+        Agent::start(state, &[&deadlines[..], &["--config", config.to_str().unwrap()]].concat());
     agent.wait_for(pid, "coverage", |line| {
         ["marks", "transfers", "completions"].iter().all(|of| sight(line, of).0 == "visible")
     });

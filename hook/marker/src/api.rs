@@ -237,12 +237,7 @@ pub extern "C" fn inflight_asked(worker: *const Worker) -> u64 {
 #[unsafe(no_mangle)]
 pub extern "C" fn inflight_command(worker: *const Worker, seq: u64) -> c_int {
     let command = of_room(worker, seq).and_then(|(open, seq)| open.table.command(seq));
-    match command.map(|command| command.state) {
-        None | Some(CommandState::Open) => 0,
-        Some(CommandState::Held) => 1,
-        Some(CommandState::Committed) => 2,
-        Some(CommandState::Failed) => 3,
-    }
+    command.map_or(CommandState::Open, |command| command.state) as c_int
 }
 
 /// As a poll begins, on the thread that polls. 1: fail the room now, before this rank says how it

@@ -93,8 +93,6 @@ pub(super) enum Step {
     Abandon { room: String },
     /// `inflightd fail`, by hand: what it has to say, and the word of its refusal.
     Fail { room: String, decision: String, refused: Option<String> },
-    /// A range of the decode's memory is cleared.
-    Erase { who: Who, offset: u64, bytes: u64 },
     /// Wait until so many bytes of a range of the decode's memory are written, and say how many of
     /// them came from memory that was somebody else's when they were sent.
     Found { who: Who, offset: u64, bytes: u64, written: u64, reused: Reused },

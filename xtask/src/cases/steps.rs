@@ -83,7 +83,6 @@ fn take(case: &Case, step: &Step, world: &mut World<'_>) -> Result<()> {
         Step::Fail { room, decision, refused } => {
             world.fail(room, (decision, refused.as_deref()))?;
         }
-        Step::Erase { who, offset, bytes } => world.erase(*who, *offset, *bytes)?,
         Step::Found { who, offset, bytes, written, reused } => {
             world.found(*who, (*offset, *bytes), *written, *reused)?;
         }

@@ -128,7 +128,7 @@ impl Book {
         }
     }
 
-    pub(crate) fn open_transfers<'a>(
+    pub(super) fn open_transfers<'a>(
         &'a self,
         account: &'a Account,
     ) -> impl Iterator<Item = &'a Transfer> {

@@ -87,7 +87,7 @@ impl Agent {
             .workers
             .values()
             .filter(|watched| watched.pid == read.pid && watched.hooked)
-            .filter(|watched| read.maps.tables.iter().all(|map| map.inode != watched.inode))
+            .filter(|watched| read.maps.tables.iter().all(|map| Some(map.inode) != watched.inode()))
             .map(|watched| watched.number)
             .collect();
         for number in closed {
@@ -99,7 +99,7 @@ impl Agent {
     fn welcome(&mut self, read: &Read, now: Nanos) {
         let of = |watched: &&Watched| (watched.pid, watched.start) == (read.pid, read.start);
         let known: BTreeSet<u64> =
-            self.workers.values().filter(of).map(|watched| watched.inode).collect();
+            self.workers.values().filter(of).filter_map(Watched::inode).collect();
         let new = read.maps.tables.iter().filter(|map| !known.contains(&map.inode));
         let mut new: Vec<_> =
             new.map(|map| (map, worker::open(read.pid, read.start, map))).collect();
@@ -136,13 +136,15 @@ impl Agent {
     /// `vfork` and `exec`.
     fn is_borrowed(&self, read: &Read, map: &TableMap) -> bool {
         let others = self.workers.values().filter(|watched| watched.pid != read.pid);
-        others.filter(|watched| watched.mapped.is_some()).any(|watched| watched.inode == map.inode)
+        others
+            .filter(|watched| watched.mapped.is_some())
+            .any(|watched| watched.inode() == Some(map.inode))
     }
 
     pub(super) fn add(
         &mut self,
         read: &Read,
-        inode: u64,
+        map: Option<TableMap>,
         about: About,
         told: Removals,
         now: Nanos,
@@ -150,7 +152,7 @@ impl Agent {
         let number = self.number();
         let identity = self.identity(read, &about);
         let tracker = Tracker::new(number, now, told);
-        let mut watched = Watched::new(number, (read.pid, read.start), inode, tracker);
+        let mut watched = Watched::new(number, (read.pid, read.start), map, tracker);
         watched.index = about.index;
         self.workers.insert(number, watched);
         let names = about.identities.clone();
@@ -162,7 +164,7 @@ impl Agent {
 
     fn found_unreadable(&mut self, read: &Read, map: &TableMap, error: &OpenError, now: Nanos) {
         tracing::warn!(pid = read.pid, error = chain(error), "a worker's table cannot be read");
-        let number = self.add(read, map.inode, About::unread(), Removals::default(), now);
+        let number = self.add(read, Some(map.clone()), About::unread(), Removals::default(), now);
         self.cover(number, Source::Table, Sight::Blind(error.reason()), now);
         // Its marks can be heard all the same.
         self.attach(number, &read.maps, now);
@@ -191,7 +193,7 @@ impl Agent {
             "found a worker"
         );
         let receives = about.role == "decode";
-        let number = self.add(read, map.inode, about, past.told.clone(), now);
+        let number = self.add(read, Some(map.clone()), about, past.told.clone(), now);
         if receives {
             self.tell(number, now, Fact::Receives);
         }

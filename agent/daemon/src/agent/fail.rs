@@ -14,7 +14,7 @@ use std::io;
 use inflightd_abi::table::{self, Fail, Table, Until};
 use inflightd_core::drain::Drained;
 use inflightd_core::fact::{Seq, Worker};
-use inflightd_core::view::Standing;
+use inflightd_core::view::{RoomView, Standing};
 use inflightd_core::{Cause, Nanos};
 
 use auto::Auto;
@@ -177,13 +177,17 @@ impl Agent {
         let (worker, seq) = self.stay_of(order)?;
         subject.worker = Some((worker, seq));
         let now = Clock::now();
-        let view = self.ledger.view(worker);
-        let seen = view.and_then(|view| view.rooms().find(|room| room.seq == seq));
+        let seen = self.room(worker, seq);
         subject.standing = seen.and_then(|room| room.standing);
         subject.dwell = seen.map(|room| now.since(room.appended_at));
         self.is_fit(worker, subject.standing)?;
         *ranks = self.ranks_of(worker, order.room)?;
         Ok(())
+    }
+
+    /// What is known of a room.
+    fn room(&self, worker: Worker, seq: Seq) -> Option<RoomView<'_>> {
+        self.ledger.view(worker)?.room(seq)
     }
 
     /// Whether a room with this verdict may be failed.
@@ -196,11 +200,8 @@ impl Agent {
         if cause != Cause::QueuedBehind {
             return Ok(());
         }
-        let view = standing.head.and_then(|head| {
-            let view = self.ledger.view(worker)?;
-            view.rooms().find(|room| room.seq == head)
-        });
-        let is_stuck = view.and_then(|head| head.standing).is_some_and(|head| head.is_alert());
+        let head = standing.head.and_then(|head| self.room(worker, head));
+        let is_stuck = head.and_then(|head| head.standing).is_some_and(|head| head.is_alert());
         is_stuck.then_some(()).ok_or(Refusal::HeadMoves)
     }
 

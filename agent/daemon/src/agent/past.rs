@@ -97,7 +97,7 @@ impl Agent {
         self.teller.meet(number, past);
         let tracker = Tracker::new(number, now, past.told.clone());
         let process = (past.identity.pid, past.identity.start);
-        self.workers.insert(number, Watched::new(number, process, 0, tracker));
+        self.workers.insert(number, Watched::new(number, process, None, tracker));
         self.tell(number, now, Fact::Found);
         self.cover(number, Source::Table, Sight::Blind(Reason::ReadFailed), now);
         self.resume(number, past, now);

@@ -95,7 +95,7 @@ impl Agent {
         let by = if role.is_some() { "its load snapshot" } else { "a transfer" };
         tracing::info!(pid, engine = about.engine, by, "a process without the hook is a worker");
         let past = self.past(&read, &about, Removals::default());
-        let number = self.add(&read, 0, about, past.told.clone(), at);
+        let number = self.add(&read, None, about, past.told.clone(), at);
         if let Some(watched) = self.workers.get_mut(&number) {
             watched.hooked = false;
         }

@@ -61,6 +61,10 @@ fn refuse(status: StatusCode, error: &impl ToString) -> Response {
     (status, Json(json!({ "error": error.to_string() }))).into_response()
 }
 
+fn another_answer() -> Response {
+    refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for")
+}
+
 fn said<T: Serialize>(well: bool, view: &T) -> Response {
     let status = if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(view)).into_response()
@@ -103,7 +107,7 @@ async fn workers(State(front): State<Front>, RawQuery(query): RawQuery) -> Respo
     }
     match ask(&front, Ask::Workers(Whose::All)).await {
         Ok(Answer::Workers(view)) => said(true, &view),
-        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Ok(_) => another_answer(),
         Err(refusal) => refusal,
     }
 }
@@ -136,7 +140,7 @@ async fn watched(front: &Front, pid: u32) -> Result<WorkersView, Response> {
             Err(refuse(StatusCode::NOT_FOUND, &told))
         }
         Answer::Workers(view) => Ok(view),
-        _ => Err(refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for")),
+        _ => Err(another_answer()),
     }
 }
 
@@ -157,7 +161,7 @@ async fn pod(
     };
     match ask(&front, Ask::Workers(Whose::Pod(uid))).await {
         Ok(Answer::Workers(view)) => said(!is_sick(&view, own_only), &view),
-        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Ok(_) => another_answer(),
         Err(refusal) => refusal,
     }
 }
@@ -182,9 +186,7 @@ async fn rooms(State(front): State<Front>, RawQuery(query): RawQuery) -> Respons
     };
     let view = match ask(&front, Ask::Rooms(most, pid)).await {
         Ok(Answer::Rooms(view)) => view,
-        Ok(_) => {
-            return refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for");
-        }
+        Ok(_) => return another_answer(),
         Err(refusal) => return refusal,
     };
     // A worker that is idle has no rooms, and whoever is no worker: only the first is an answer.
@@ -199,7 +201,7 @@ async fn rooms(State(front): State<Front>, RawQuery(query): RawQuery) -> Respons
 async fn agent(State(front): State<Front>) -> Response {
     match ask(&front, Ask::Agent).await {
         Ok(Answer::Agent(view)) => said(true, &view),
-        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Ok(_) => another_answer(),
         Err(refusal) => refusal,
     }
 }
@@ -212,25 +214,32 @@ async fn fail(State(front): State<Front>, RawQuery(query): RawQuery) -> Response
     };
     match ask(&front, Ask::Fail(order)).await {
         Ok(Answer::Fail(line)) => said(true, &line),
-        Ok(_) => refuse(StatusCode::INTERNAL_SERVER_ERROR, &"another answer than asked for"),
+        Ok(_) => another_answer(),
         Err(refusal) => refusal,
     }
+}
+
+/// What a query says.
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let pairs = query.split('&').filter(|pair| !pair.is_empty());
+    pairs.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// A process id in one.
+fn pid_of(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_error| format!("`pid` is `{text}`: give a process id"))
 }
 
 /// `room`, `pid` and `dry_run` of a query. What is not said to be dry is done.
 fn order(query: &str) -> Result<Order, String> {
     let (mut room, mut pid, mut dry_run) = (None, None, false);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, text) = pair.split_once('=').unwrap_or((pair, ""));
+    for (key, text) in pairs(query) {
         match key {
             "room" => {
                 let told = |_| format!("`room` is `{text}`: give a room's id");
                 room = Some(text.parse().map_err(told)?);
             }
-            "pid" => {
-                let told = |_| format!("`pid` is `{text}`: give a process id");
-                pid = Some(text.parse().map_err(told)?);
-            }
+            "pid" => pid = Some(pid_of(text)?),
             "dry_run" => {
                 let told = |_| format!("`dry_run` is `{text}`: give true or false");
                 dry_run = text.parse().map_err(told)?;
@@ -247,18 +256,14 @@ fn order(query: &str) -> Result<Order, String> {
 /// `limit` and `pid` of a query.
 fn limits(query: &str) -> Result<(usize, Option<u32>), String> {
     let (mut most, mut pid) = (ROOMS, None);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        match pair.split_once('=').unwrap_or((pair, "")) {
+    for pair in pairs(query) {
+        match pair {
             ("limit", text) => {
                 most = text.parse().ok().filter(|most| *most <= ROOMS_MAX).ok_or_else(|| {
                     format!("`limit` is `{text}`: give a number, at most {ROOMS_MAX}")
                 })?;
             }
-            ("pid", text) => {
-                let given = text.parse();
-                let told = |_| format!("`pid` is `{text}`: give a process id");
-                pid = Some(given.map_err(told)?);
-            }
+            ("pid", text) => pid = Some(pid_of(text)?),
             (other, _) => return Err(format!("unknown `{other}`: there are `limit` and `pid`")),
         }
     }

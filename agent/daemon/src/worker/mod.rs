@@ -60,8 +60,8 @@ pub struct Watched {
     pub pid: u32,
     /// Start time of the process.
     pub start: u64,
-    /// Inode of its table.
-    pub inode: u64,
+    /// Where it maps its table; `None` for one that has none, or has ended.
+    pub map: Option<TableMap>,
     /// Index of the worker inside its process, as marks give it.
     pub index: u64,
     /// The table; `None` where it could not be opened.
@@ -106,12 +106,17 @@ impl Full {
 
 impl Watched {
     /// Takes a found table under watch.
-    pub fn new(number: Worker, process: (u32, u64), inode: u64, tracker: Tracker) -> Self {
+    pub fn new(
+        number: Worker,
+        process: (u32, u64),
+        map: Option<TableMap>,
+        tracker: Tracker,
+    ) -> Self {
         Self {
             number,
             pid: process.0,
             start: process.1,
-            inode,
+            map,
             index: 0,
             mapped: None,
             hooked: true,
@@ -126,6 +131,11 @@ impl Watched {
             lost_thread_at: None,
             listeners: Some(0),
         }
+    }
+
+    /// Which table is its own.
+    pub fn inode(&self) -> Option<u64> {
+        self.map.as_ref().map(|map| map.inode)
     }
 
     /// The table, where it can be read.

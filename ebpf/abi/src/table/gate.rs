@@ -45,15 +45,16 @@ impl Until {
 
 /// Whether a room's transfer may be worked on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum CommandState {
     /// Nothing is asked.
-    Open,
+    Open = 0,
     /// The agent asks that no thread begins to work for the room.
-    Held,
+    Held = 1,
     /// The room is to be failed.
-    Committed,
+    Committed = 2,
     /// The worker carries the fail out.
-    Failed,
+    Failed = 3,
 }
 
 /// An entry's command word: `state:2 | active:14 | generation:24 | until:24`.
@@ -70,10 +71,10 @@ pub struct Command {
 }
 
 const STATE_MASK: u64 = 3;
-const OPEN: u64 = 0;
-const HELD: u64 = 1;
-const COMMITTED: u64 = 2;
-const FAILED: u64 = 3;
+const OPEN: u64 = CommandState::Open as u64;
+const HELD: u64 = CommandState::Held as u64;
+const COMMITTED: u64 = CommandState::Committed as u64;
+const FAILED: u64 = CommandState::Failed as u64;
 const ONE_ACTIVE: u64 = 1 << 2;
 const UNTIL_SHIFT: u32 = 40;
 const ACTIVE_MAX: u64 = (1 << 14) - 1;

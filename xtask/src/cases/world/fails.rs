@@ -35,12 +35,6 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Clears a range of a decode's memory.
-    pub(in crate::cases) fn erase(&mut self, who: Who, offset: u64, bytes: u64) -> Result<()> {
-        self.decode(who).tell(&json!({"do": "clear", "offset": offset, "size": bytes}))?;
-        self.await_event(who.name(), "cleared", ANSWER).map(drop)
-    }
-
     /// Waits until enough of a range is written, then looks for bytes that came too late.
     pub(in crate::cases) fn found(
         &mut self,

@@ -110,9 +110,9 @@ impl Agent {
         }
         let auto = &mut self.fails.auto;
         auto.recent.retain(|recent| now.since(recent.at) < MINUTE);
-        let ledger = &self.ledger;
+        let workers = &self.workers;
         auto.tried.retain(|(worker, seq), _| {
-            ledger.view(*worker).is_some_and(|view| view.room_of(*seq).is_some())
+            workers.get(worker).is_some_and(|watched| watched.tracker.open().contains_key(seq))
         });
         while auto.tried.len() > TRIED_MAX {
             auto.tried.pop_first();
@@ -155,8 +155,8 @@ impl Agent {
     }
 
     fn try_by_policy(&mut self, candidate: Candidate, now: Nanos) -> io::Result<()> {
-        let view = self.ledger.view(candidate.worker);
-        let open = view.map_or(0, |view| view.rooms().filter(|room| !room.left).count());
+        let watched = self.workers.get(&candidate.worker);
+        let open = watched.map_or(0, |watched| watched.tracker.open().len());
         let mut subject = Subject::of(candidate.room, "policy");
         subject.worker = Some((candidate.worker, candidate.seq));
         let mut ranks = Vec::new();

@@ -42,8 +42,7 @@ impl Agent {
             rank.proof = Some(proof.map_err(|why| Refusal::Undrained { pid: rank.pid, why })?);
         }
         let done = ranks.iter().all(|rank| {
-            let view = self.ledger.view(rank.worker);
-            let room = view.and_then(|view| view.rooms().find(|room| room.seq == rank.seq));
+            let room = self.room(rank.worker, rank.seq);
             room.is_some_and(|room| room.phase == Phase::DoneHere)
         });
         if done { Err(Refusal::Done) } else { Ok(()) }

@@ -7,8 +7,7 @@ use super::super::Agent;
 use super::Rank;
 use crate::fail::{Order, Refusal};
 use crate::names::About;
-use crate::proc::Maps;
-use crate::table::{Mapped, memfd_device};
+use crate::table::Mapped;
 use crate::worker::Watched;
 
 impl Agent {
@@ -26,8 +25,7 @@ impl Agent {
         }
         // Of the ranks the one that is accused: the others only wait for it.
         let accused = asked.iter().find(|(watched, seq)| {
-            let view = self.ledger.view(watched.number);
-            let room = view.and_then(|view| view.rooms().find(|room| room.seq == *seq));
+            let room = self.room(watched.number, *seq);
             room.and_then(|room| room.standing).is_some_and(|standing| standing.is_alert())
         });
         Ok(accused.map_or((first.number, *seq), |(watched, seq)| (watched.number, *seq)))
@@ -97,10 +95,9 @@ fn rank(watched: &Watched, seq: Seq) -> Result<Rank, Refusal> {
         return Err(Refusal::NoCommands(pid));
     }
     let not_writable = |why: String| Refusal::NotWritable(pid, why);
-    let maps = memfd_device().and_then(|device| Maps::of(pid, device));
-    let maps = maps.map_err(|why| not_writable(why.to_string()))?;
-    let map = maps.tables.iter().find(|map| map.inode == watched.inode);
-    let map = map.ok_or_else(|| not_writable("it is not mapped any more".to_owned()))?;
+    // Not looked for in its mappings again: to read those takes its lock, and a policy asks often.
+    let map = watched.map.as_ref().filter(|_| watched.is_alive());
+    let map = map.ok_or_else(|| not_writable("the process has ended".to_owned()))?;
     let table = Mapped::open_writable(pid, map);
     Ok(Rank {
         worker: watched.number,

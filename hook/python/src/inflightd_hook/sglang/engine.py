@@ -85,12 +85,16 @@ def identities(manager):
     return names
 
 
+def _infos(manager, room):
+    """What decode has stated of a room by now. A copy: the engine's threads change it, and a worker
+    pops it when it concludes."""
+    infos = getattr(manager, "transfer_infos", None) or {}
+    return dict(infos.get(room) or {})
+
+
 def peers(manager, room):
     """The far ends of a room that decode has stated by now, dummies left out."""
-    infos = getattr(manager, "transfer_infos", None) or {}
-    # A copy: the engine's threads change it, and a worker pops it when it concludes.
-    infos = dict(infos.get(room) or {})
-    return [peer for key, info in infos.items() if (peer := _peer(key, info)) is not None]
+    return [peer for key, info in _infos(manager, room).items() if (peer := _peer(key, info)) is not None]
 
 
 def _peer(key, info):
@@ -129,8 +133,7 @@ def is_exempt(req, manager):
         return True
     if getattr(manager, "is_dummy_cp_rank", False):
         return True
-    infos = getattr(manager, "transfer_infos", None) or {}
-    infos = list(dict(infos.get(getattr(req, "bootstrap_room", None)) or {}).values())
+    infos = list(_infos(manager, getattr(req, "bootstrap_room", None)).values())
     return bool(infos) and all(is_dummy_info(info) for info in infos)
 
 
@@ -259,8 +262,8 @@ def traceparent(req):
 
 def targets(manager, room):
     """Where the far ends of a room are told of its end: ``[(host, port), …]``, dummies left out."""
-    infos = dict((getattr(manager, "transfer_infos", None) or {}).get(room) or {})
-    known = {(info.endpoint, info.dst_port): None for info in infos.values() if not is_dummy_info(info)}
+    infos = _infos(manager, room).values()
+    known = {(info.endpoint, info.dst_port): None for info in infos if not is_dummy_info(info)}
     return list(known)
 
 
